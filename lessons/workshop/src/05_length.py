@@ -4,13 +4,17 @@
 # A completion is right or wrong as a whole, and the loss adds up its tokens. GRPO (group relative policy optimization) divides this sum by
 # the completion's length.
 #
-# > **Dividing by length makes right completions shorter and wrong ones longer, if the policy can set the two lengths separately. Dividing by
+# > **Dividing by length makes right completions shorter and wrong ones longer, if the policy can set the two lengths separately; dividing by
 # > a constant does neither.**
+# >
+# > In our runs: GRPO's wrong completions did end longer, but its other divisor, the standard deviation σ of the rewards, did more of this
+# > than the length.
 #
-# If the lengths of right and wrong completions part in your run, this divisor is one thing to look at.
+# So if the lengths of right and wrong completions part in your run, look at both divisors.
 #
-# In the smallest such policy a coin decides beforehand whether a completion will be right (probability .3). Right and wrong completions have
-# a logit each, which gives the probability to stop after a token. Length earns nothing. We train with the losses of three scripts:
+# In the smallest such policy a coin with the fixed probability .3 decides beforehand whether a completion will be right. Right and wrong
+# completions have a logit each, which gives the probability to stop after a token; only these two logits are trained. Length earns
+# nothing. We take the losses of three scripts:
 
 # %% [fold]
 import math
@@ -73,8 +77,6 @@ for kind in ("right", "wrong"):
     by_mean, by_constant = both - length_only, sigma_only - neither
     by_sigma[kind] = [interval(gaps) for gaps in (by_mean, by_constant)]
     gap[kind] = (both - neither).mean()
-    if kind == "wrong":
-        shares_of_length = [f"{gaps.mean():.1f}" for gaps in (divided, not_divided)]
 steps = ("+ token-level loss", "+ soft overlong punishment")
 token_level = np.subtract(*(ablation[name]["length_wrong"]["seeds"] for name in steps))
 falls = ["−" in text for text in by_length["wrong"] + by_length["right"]]
@@ -85,8 +87,9 @@ assert "−" not in by_sigma["wrong"][0] + by_sigma["wrong"][1] and token_level.
 # *Mean length in tokens (at most {=C}). In the left panel, under GRPO, right completions end at {=ends["GRPO"][1]:.1f} tokens and wrong ones at
 # {=ends["GRPO"][0]:.0f}, although every length is equally good.*
 #
-# **In our training runs the effect is small** (second reading). Wrong completions end {=gap["wrong"]:.1f} tokens longer under GRPO than under Dr. GRPO. Of these the
-# length divisor explains {=shares_of_length[0]} to {=shares_of_length[1]}, and σ most of the rest.
+# **In our training runs** (ten seeds, 95 % intervals) wrong completions end {=gap["wrong"]:.1f} tokens longer under GRPO than under Dr. GRPO. The length divisor adds
+# {=by_length["wrong"][0]} of these tokens in runs with ÷ σ, and {=by_length["wrong"][1]} in runs without. σ adds all of the rest (second
+# reading).
 #
 # | symbol | meaning |
 # |---|---|
@@ -186,7 +189,7 @@ assert np.allclose(points, relative * np.array([-1, 1, 0.4]))
 # ## How fast: three steps
 #
 # Half of the right completions and half of the wrong ones have $L_1$ tokens, the others $L_2 > L_1$. Each of these four kinds has its own
-# logit. A rule multiplies the push on a completion by $d(L)$: $1/L$ for GRPO, $1/C$ for Dr. GRPO.
+# logit, so that now $p$ is trained, too. A rule multiplies the push on a completion by $d(L)$: $1/L$ for GRPO, $1/C$ for Dr. GRPO.
 #
 # **Step 1.** The $k$ right completions of a group have $A = \sqrt{(G-k)/k}$. Added up and divided by $G$ that is $\sqrt{k(G-k)}/G = \sigma$; over the
 # wrong ones it is $-\sigma$ (for Dr. GRPO, σ²). So the expected pushes on the four logits are $\tfrac12\mathbb E[\sigma]$ times
@@ -206,8 +209,13 @@ assert np.allclose(points, relative * np.array([-1, 1, 0.4]))
 # **Step 3.** All completions together: $p$ times the first plus $q$ times the second, so the same size times $1 - 2p$. **While most completions
 # are wrong, their length rises; once most are right, it falls.** With a constant divisor all three changes are 0. ∎
 #
-# In numbers: $L_1 = 5$, $L_2 = 50$, $p = .3$, groups of 8, and a learning rate at which a $p$ of ½ rises by one point a step.
-# The share of long completions changes by −{=points[1]:.2f} points among right ones, +{=points[1]:.2f} among wrong ones, $.4 \times {=points[1]:.2f}$ = {=points[2]:.2f} in all. (The scripts' own
+# In numbers: $L_1 = 5$, $L_2 = 50$, $p = .3$, groups of 8, and a learning rate at which a $p$ of ½ rises by one point a step. By the table,
+# a $p$ of ½ rises by $\frac\eta8\,\mathbb E[\sigma]\,\big(d(L_1)+d(L_2)\big)$, with the $\mathbb E[\sigma]$ of ½. Dividing step 2 by this leaves
+#
+# $$\frac{d(L_1)-d(L_2)}{d(L_1)+d(L_2)}\cdot\frac{\mathbb E[\sigma]\text{ at }.3}{\mathbb E[\sigma]\text{ at }.5} =
+# \frac{.2-.02}{.2+.02}\cdot{=relative / grpo_bias:.2f} = {=relative:.2f}\text{ points}$$
+#
+# So the share of long completions changes by −{=points[1]:.2f} points among right ones, +{=points[1]:.2f} among wrong ones, $.4 \times {=points[1]:.2f}$ = {=points[2]:.2f} in all. (The scripts' own
 # losses give the same, over all groups.) Move the two lengths:
 
 # %%
@@ -263,7 +271,7 @@ check("5.2", losses_in_parts)
 trains("5.2", losses_in_parts)
 
 # %% [markdown]
-# *The mean length of wrong completions. It earns nothing and should stay near 10 tokens. With the bug it grows, faster in parts of one
+# *The mean length of wrong completions, in one run of each, 32 completions an update. It earns nothing and should stay near 10 tokens. With the bug it grows, faster in parts of one
 # completion than in parts of four.*
 
 # %% [hint]
@@ -286,13 +294,13 @@ def losses_in_parts(f, mask, size):
 # - $1/|y|$ pushes the tokens of short completions harder in *both* directions. With a length parameter for each kind, right completions
 #   shorten and wrong ones lengthen.
 # - A constant divisor does not; a token mean over the whole batch keeps about $1/B$ of the bias.
-# - In our training runs most of the difference in length comes from σ.
+# - In our training runs σ lengthens wrong completions more than the length divisor does.
 #
 # ## For a second reading (10 minutes): our training runs, and a shared parameter
 #
 # **Our training runs.** GRPO and Dr. GRPO differ in two divisors, the length and σ, so we removed one at a time. (`compare.py --experiments
 # pieces`, ten seeds, last ten of 60 steps, 95 % intervals.) Look at the second row: only there the length divisor shows clearly. What each
-# divisor adds, in tokens:
+# divisor adds, in tokens (the whole difference is the first row plus the fourth, or the second plus the third):
 #
 # | | wrong completions | right completions |
 # |---|---|---|
@@ -301,8 +309,7 @@ def losses_in_parts(f, mask, size):
 # | ÷ σ, in runs with $1/\lvert y\rvert$ | {=by_sigma["wrong"][0]} | {=by_sigma["right"][0]} |
 # | ÷ σ, in runs with a constant | {=by_sigma["wrong"][1]} | {=by_sigma["right"][1]} |
 #
-# The length divisor was predicted to shorten right completions, but no such effect is visible. Most of the difference comes from σ; we have not looked for the
-# reason. In DAPO's ablation the token mean in place of $1/|y|$ makes wrong completions {=interval(token_level)} tokens *longer*, against the
+# The length divisor was predicted to shorten right completions, but no such effect is visible. ÷ σ adds more, to both; we have not looked for the reason. In DAPO's ablation the token mean in place of $1/|y|$ makes wrong completions {=interval(token_level)} tokens *longer*, against the
 # prediction, while a punishment of long ones acts as well. The policy of the first picture knows beforehand whether it will be right, and
 # its length earns nothing. In these runs neither holds.
 #
