@@ -46,10 +46,10 @@ def histogram_and_rates(share: np.ndarray, plug_in: dict, unbiased: dict) -> Fig
     return figure
 
 
-def our_model(rates: np.ndarray, table: dict, trained: list) -> Figure:
-    """Lesson 8: the base model's solve rates, (problems,); the silent share in % by group size:
-    counted, predicted, and at the mean p; and that of groups all wrong and all right, by step."""
-    figure, (left, middle, right) = new_figure(8.5, 3.0, columns=3)
+def our_model(rates: np.ndarray, table: dict) -> Figure:
+    """Lesson 8: the base model's solve rates, (problems,); and the silent share in % by group size:
+    counted, predicted, and at the mean p."""
+    figure, (left, right) = new_figure(8.5, 3.0, columns=2)
     left.hist(rates, np.linspace(0, 1, 17), color=GREY)
     left.axvline(rates.mean(), color="black", linewidth=1, linestyle=":")
     left.set(title="128 problems", xlabel="share solved (dotted: mean)")
@@ -59,12 +59,18 @@ def our_model(rates: np.ndarray, table: dict, trained: list) -> Figure:
         (":", GREY, "all p = mean", (-80, -5)),
     )
     for values, (style, color, name, place) in zip(zip(*table.values()), looks):
-        curve(middle, range(3), values, style=style, color=color, label=name, at=1, xytext=place)
-    middle.set(title="% of groups silent", xlabel="G", ylim=(0, 100))
-    middle.set_xticks(range(3), table)
-    right.stackplot(range(1, len(trained[0]) + 1), *trained, colors=[WRONG, RIGHT])
-    right.set(title="% silent while training", xlabel="step", ylim=(0, 100))
-    key(right, {"■ all right": RIGHT, "■ all wrong": WRONG}, y=0.85, step=0.15)
+        curve(right, range(3), values, style=style, color=color, label=name, at=1, xytext=place)
+    right.set(title="% of groups silent", xlabel="G", ylim=(0, 100))
+    right.set_xticks(range(3), table)
+    return figure
+
+
+def in_training(shares: list) -> Figure:
+    """Lesson 8: the shares in % of groups all wrong and all right, by step."""
+    figure, axis = new_figure(5.5, 2.6)
+    axis.stackplot(range(1, len(shares[0]) + 1), *shares, colors=[WRONG, RIGHT])
+    axis.set(title="% of groups silent, while training", xlabel="step", ylim=(0, 100))
+    key(axis, {"■ all right": RIGHT, "■ all wrong": WRONG}, y=0.88, step=0.13)
     return figure
 
 

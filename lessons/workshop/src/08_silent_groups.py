@@ -1,11 +1,15 @@
-# %% [markdown] 35 minutes
+# %% [markdown] 30 minutes
 # # 8 · Silent groups
 #
 # GRPO (group relative policy optimization) learns from disagreement. If all completions of a prompt are right, or all are wrong, their
 # rewards do not differ, and the group gives no gradient ([lesson 6](06_identity.ipynb)). Such a group is **silent**.
 #
-# > **The mean difficulty does not tell how many groups are silent: below, a set of mixed difficulty has 29 % silent groups; if all its
-# > problems had its mean difficulty, it would have 3 %. So compute the silent share of each prompt, and average last.**
+# > **The mean difficulty of a set of problems does not tell how many groups are silent: a mixed set can have many times the silent groups of
+# > a set in which every problem has this mean.**
+# >
+# > In our runs: 29 % of the base model's groups of 8 are silent; if every problem had the mean difficulty, it would be 3 %.
+#
+# So compute the silent share of each problem and average last: it tells, before training, how many completions will be wasted.
 #
 # Our base model answers 128 problems, 32 times each. From the first 16 completions of each problem we predict how often groups formed from
 # the *other* 16 are silent.
@@ -21,7 +25,8 @@ from lessons import identity
 from lessons.clinic import signs
 from lessons.experiments import bigmath
 from lessons.workshop.kit import check, knob, show
-from lessons.workshop.parts.lesson_08 import histogram_and_rates, moved_mix, our_model, tenfold
+from lessons.workshop.parts import lesson_08
+from lessons.workshop.parts.lesson_08 import tenfold
 from toy_env.arithmetic import LEVELS, reward, sample_problems
 from toy_env.model import load_policy
 from toy_env.rollout import sample
@@ -41,17 +46,12 @@ for G in (2, 4, 8):
     table[G] = [100 * share for share in (counted.mean(), predicted.mean(), at_mean)]
 assert 0.3 < R.mean() < 0.4
 assert [round(table[8][of]) for of in (0, 2)] == [29, 3]  # as the claim says
-names, (healthy, _) = list(signs.FLOORS), signs.results()["band"]
-trained = [100 * healthy[names.index(f"silent_{side}")] for side in ("wrong", "right")]
-show(our_model(solve_rates, table, trained))
+show(lesson_08.our_model(solve_rates, table))
 
 # %% [text]
 # *Left: {=R.mean():.0%} of the completions are right, but problem by problem between {=solve_rates.min():.0%} and
-# {=solve_rates.max():.0%}. Middle: {=table[8][0]:.0f} % of groups of 8 are silent, as predicted problem by problem ({=table[8][1]:.0f} %, a
+# {=solve_rates.max():.0%}. Right: {=table[8][0]:.0f} % of groups of 8 are silent, as predicted problem by problem ({=table[8][1]:.0f} %, a
 # difference within chance). If every problem were of mean difficulty, hardly any would be ({=table[8][2]:.0f} %).*
-#
-# *Right: while `grpo.py` trains, silent groups are at first mostly all wrong ({=trained[0][0]:.0f} % of all groups), and at the end all
-# right ({=trained[1][-1]:.0f} %). This is the mean of the ten runs of [lesson 16](16_is_it_learning.ipynb).*
 #
 # In a formula, for a prompt that is solved with probability $p$ and groups of $G$ completions:
 #
@@ -62,23 +62,37 @@ show(our_model(solve_rates, table, trained))
 # | $G$ | completions in a group, all of one prompt |
 # | $p,\ q$ | the probability that a completion of this problem is right; $q = 1 - p$ |
 # | $S$ | the silent probability; for a mix of problems, its mean |
-# | $n,\ c;\ \hat p$ | completions drawn for a problem, and how many are right; $c/n$ |
+# | $n,\ c$ | completions drawn for a problem, and how many are right |
 #
 # **Proof.** Completions are drawn independently: all $G$ are right with probability $p^G$, all are wrong with probability $q^G$, and never
 # both. In either case every reward equals the group's mean, so every advantage is 0, and so is the update. ∎ (A KL, Kullback–Leibler,
 # penalty still pulls.)
 #
+# **1. Same mean, ten times the silence.** Build two sets of four prompts with the same mean success probability. In groups of 8 the first
+# set is to be silent at least ten times as often as the second. (Keep every $p$ between .05 and .95.)
+
+# %% [exercise]
+sets = ...  # [[?, ?, ?, ?], [?, ?, ?, ?]]: p of the first set, then of the second
+
+
+# %% [check]
+check("8.1", tenfold(sets))
+
+# %% [hint]
+# For which $p$ is $p^8 + q^8$ smallest, and for which is it largest? Then keep the mean.
+
+# %% [solution]
+sets = [[0.05, 0.05, 0.95, 0.95], [0.5, 0.5, 0.5, 0.5]]  # silent: 66 % and 0.8 %
+
+# %% [markdown]
 # ## A real mix
 #
 # Big-Math ([2502.17387](https://arxiv.org/abs/2502.17387)) states, for each of 215,608 problems, how many of 64 completions of a Llama-3.1-8B model are right. We read the counts off a
 # figure in Bay and Yearick ([2607.00152](https://arxiv.org/abs/2607.00152)), called "the paper" from here on.
 #
-# **Plug-in or unbiased?** How often is a group of such a problem silent? There are two estimates.
-#
-# - The **plug-in**, the paper's closed form, puts $\hat p = c/64$ for $p$. Since $p^G + q^G$ is convex, the noise in $\hat p$ raises its mean
-#   (Jensen's inequality).
-# - The **unbiased** one counts subsets: a random subset of $G$ of the 64 completions is a group, so take the share of silent ones among *all*
-#   subsets. (The paper prints this for $G$ up to 16.)
+# Nobody knows a problem's $p$; we know $c$ of $n = 64$. So we count: every subset of $G$ of the 64 completions is a group, and the share of
+# silent ones among *all* subsets is an **unbiased** estimate of $S(p)$. (The first picture's prediction is made in this way. The paper's
+# closed form is a **plug-in**: it puts $c/n$ for $p$. As $p^G + q^G$ is convex, the noise in $c/n$ raises its mean.)
 
 # %% [fold]
 right64, h = np.arange(65), bigmath.SHARE  # h[k]: the share of problems with k of 64 right
@@ -98,57 +112,15 @@ for G in published:
     estimates = identity.silent_rate_unbiased(right64, 64, G)
     assert np.allclose(counts @ estimates, truth, atol=1e-12)
     assert (counts @ identity.silent_rate_plug_in(right64, 64, G) >= truth).all()
-show(histogram_and_rates(h, plug_in, unbiased))
+mean_right = h @ right64 / 64
+show(lesson_08.histogram_and_rates(h, plug_in, unbiased))
 
 # %% [text]
 # *Left: problems by their number of right completions. Right: of Big-Math's groups of 8, {=unbiased[8]:.0f} % are silent, of groups of 64
-# {=unbiased[64]:.0f} %. The plug-in is {=plug_in[8] - unbiased[8]:.0f} point too high at G = 8, and {=plug_in[64] - unbiased[64]:.0f} points at 64.*
+# {=unbiased[64]:.0f} %. The plug-in is {=plug_in[8] - unbiased[8]:.1f} points too high at G = 8, and {=plug_in[64] - unbiased[64]:.1f} at 64.*
 #
-# Now move the mix. The slider adds a constant to every problem's log-odds, $\log(p/q)$. This is a caricature of training, which does not
-# move all problems equally. (Each problem's $p$ is unknown; we give
-# every $p$ of a grid the weight with which it explains the problem's count.)
-
-# %%
-grid = np.sin(np.linspace(0, np.pi / 2, 403)[1:-1]) ** 2  # values of p, denser at both ends
-likely = identity.binomial(grid, 64)  # (401, 65)
-log_odds, mix = np.log(grid / (1 - grid)), likely / likely.sum(axis=0) @ h
-
-def draw(shift, G):
-    return moved_mix(log_odds, mix, shift, G)
-
-knob(draw, shift=(-3.0, 3.0, 0.25, 0.0), G=(2, 64, 1, 8))
-
-# %% [text]
-# *Left: the problems by $p$, the silent share of their groups in colour. Right: the silent share for every shift; the line is yours. A weak
-# model loses groups to all-wrong, a strong one to all-right.*
-#
-# ## Are silent problems silent for ever?
-#
-# 11.2 % of Big-Math's problems are silent in all 64 completions. The paper calls them irreducible: "no amount of additional sampling"
-# helps. That does not follow.
-#
-# - **7.2 points are all right.** But a problem with $p = 95.4$ % still has 64 right completions in a row one time in twenty. If completions
-#   are independent draws, at most about 3 of the 7.2 points can be stuck at $p = 1$ (second reading).
-# - **4.0 points are all wrong.** They are what a filter left: from most sources, problems unsolved in 64 completions had been removed from the
-#   dataset. So this bar says nothing about the problems that the model cannot solve.
-#
-# ## Exercises
-#
-# **1. Same mean, ten times the silence.** Build two sets of four prompts with the same mean success probability. In groups of 8 the first
-# set is to be silent at least ten times as often as the second. (Keep every $p$ between .05 and .95.)
-
-# %% [exercise]
-sets = ...  # [[?, ?, ?, ?], [?, ?, ?, ?]]: p of the first set, then of the second
-
-
-# %% [check]
-check("8.1", tenfold(sets))
-
-# %% [hint]
-# For which $p$ is $p^8 + q^8$ smallest, and for which is it largest? Then keep the mean.
-
-# %% [solution]
-sets = [[0.05, 0.05, 0.95, 0.95], [0.5, 0.5, 0.5, 0.5]]  # silent: 66 % and 0.8 %
+# On average {=mean_right:.0%} of the completions are right. If that were every problem's $p$, {=identity.silent_rate(mean_right, 8):.1%} of
+# the groups of 8 would be silent.
 
 # %% [markdown]
 # **2. Unbiased, from n completions.** You drew $n$ completions of a problem; $c$ are right. Estimate, without bias, how often groups of
@@ -174,8 +146,41 @@ def estimate(c, n, G):
 
 
 # %% [markdown]
-# **3. Partial credit.** A wrong completion now gets half a point if its format is right, which happens with probability $h$. Rewards are 0,
-# ½ or 1, and a group is silent if all its rewards are equal. How often is it? (Then put in $p = .01$, $h = .5$, $G = 8$, and compare with
+# ## Training moves the mix
+#
+# As a model learns, every $p$ rises. Which groups are silent then? Below, ten runs of `grpo.py` (those of
+# [lesson 16](16_is_it_learning.ipynb)):
+
+# %% [fold]
+names, (healthy, _) = list(signs.FLOORS), signs.results()["band"]
+trained = [100 * healthy[names.index(f"silent_{side}")] for side in ("wrong", "right")]
+show(lesson_08.in_training(trained))
+
+# %% [text]
+# *Silent groups in % of all groups, mean of the ten runs. At first they are mostly all wrong ({=trained[0][0]:.0f} % of all groups), at the
+# end all right ({=trained[1][-1]:.0f} %).*
+#
+# The slider does the same to Big-Math, in caricature: it adds one constant to every problem's log-odds, $\log(p/q)$, while training moves
+# some problems more than others. (Each $p$ is unknown. With a flat prior on a grid, a problem's count gives a posterior over $p$; we
+# average these.)
+
+# %%
+grid = np.sin(np.linspace(0, np.pi / 2, 403)[1:-1]) ** 2  # values of p, denser at both ends
+likely = identity.binomial(grid, 64)  # (401, 65)
+log_odds, mix = np.log(grid / (1 - grid)), likely / likely.sum(axis=0) @ h
+
+def draw(shift, G):
+    return lesson_08.moved_mix(log_odds, mix, shift, G)
+
+knob(draw, shift=(-3.0, 3.0, 0.25, 0.0), G=(2, 64, 1, 8))
+
+# %% [text]
+# *Left: the problems by $p$, the silent share of their groups in colour. Right: the silent share for every shift; the line is yours. A weak
+# model loses groups to all-wrong, a strong one to all-right.*
+
+# %% [markdown]
+# **3. Partial credit.** Can the all-wrong groups be made to speak? A wrong completion now gets half a point if its format is right, which
+# happens with probability $h$. Rewards are 0, ½ or 1, and a group is silent if all its rewards are equal. How often is it? (Then put in $p = .01$, $h = .5$, $G = 8$, and compare with
 # $h = 0$: nearly all silent groups speak again. But what do they teach?)
 
 
@@ -202,6 +207,26 @@ def silent_with_credit(p, h, G):
 # they teach the format.
 
 
+# %% [text]
+# ## To remember
+#
+# - A group is silent with probability $p^G + q^G$: compute it for each problem and average last. From $n$ completions, count silent
+#   subsets.
+# - Training moves silence from all-wrong to all-right groups.
+# - Partial credit makes silent groups speak, but a group without a right completion then teaches only the format (exercise 3).
+# - A problem silent in 64 completions need not be silent for ever (second reading).
+#
+# ## For a second reading (15 minutes): are silent problems silent for ever?
+#
+# 11.2 % of Big-Math's problems are silent in all 64 completions: the two coloured bars of the histogram. The paper calls them irreducible:
+# "no amount of additional sampling" helps. That does not follow.
+#
+# - **7.2 points are all right.** But a problem with $p = 95.4$ % still has 64 right completions in a row one time in twenty. If completions
+#   are independent draws, about 3 of the 7.2 points can be stuck at $p = 1$ by a fit, and at most
+#   {=100 * (h[64] - (h[63] / 64) ** 2 / (h[62] / 2016)):.2f} by a bound (both below).
+# - **4.0 points are all wrong.** They are what a filter left: from most sources, problems unsolved in 64 completions had been removed from the
+#   dataset. So this bar says nothing about the problems that the model cannot solve.
+
 # %% [markdown]
 # **4. Wrong 64 times. And the next group?** None of $n$ completions of a problem was right. Beforehand, every $p$ from 0 to 1 was equally
 # likely. How probable is it that the next $G$ completions are all wrong?
@@ -227,18 +252,7 @@ def next_all_wrong(n, G):
 
 
 # %% [markdown]
-# ## To remember
-#
-# - A group is silent with probability $p^G + q^G$: compute it for each problem and average last, and with $n$ completions, count silent
-#   subsets instead of putting $\hat p$ into the formula.
-# - Training moves silence from all-wrong to all-right groups.
-# - Partial credit makes silent groups speak, but a group without a right completion then teaches only the format (exercise 3).
-# - A problem silent in 64 completions need not be silent for ever. And ask how a dataset was filtered before you read the end of its
-#   histogram.
-#
-# ## For a second reading (10 minutes): how many problems can be stuck?
-#
-# Write $h_k$ for the share of problems with $k$ of 64 completions right: the bars of the histogram.
+# **How many can be stuck?** Write $h_k$ for the share of problems with $k$ of 64 completions right: the bars of the histogram.
 #
 # **All right.** Let each problem's completions be independent draws with one $p$, so that the bars are a mixture of binomials. Problems
 # stuck at exactly $p = 1$ appear only in $h_{64}$. The others have $h_{63} = 64\,\mathbb E[p^{63} q]$ and
@@ -277,7 +291,7 @@ known_mix = 0.3 * (right64 == 0) + 0.7 * identity.binomial(0.03, 64)
 assert np.isclose(needed(*known_mix[1:3]), 0.7 * 0.97**64) and abs(0.954**64 - 0.05) < 0.002
 for name, (bar, *beside) in {"right": h[:-4:-1], "wrong": h[:3]}.items():
     print(f"all {name}: the bar is {bar:.2%}; a mixture with the next two bars needs at least "
-          f"{needed(*beside):.2%}")
+          f"{np.floor(1e4 * needed(*beside)) / 1e4:.2%}")
 
 settings = ((0, 0.0), (1, 0.0), (1, 0.03), (1, 0.04))
 fits = {(first, stuck): fit(first, stuck) for first, stuck in settings}
@@ -293,9 +307,9 @@ assert sums[1] - sums[0] < 2.71 and added > 15
 
 # %% [text]
 # A mixture fitted to all 65 bars fails only at the cut end; the 64 bars that were not cut are a mixture within {=largest:.1f} standard
-# errors. **So at the all-right end between 0 and about 3 points can be irreducible**: 3 points stuck fit as well as none, 4 do not (the sum
+# errors. **So at the all-right end between 0 and about 3 points are irreducible**: 3 points stuck fit as well as none, 4 do not (the sum
 # rises by {=added:.0f}; 3.84 would be significant at 5 %). The bound alone, from three bars, allows
-# {=100 * (h[64] - needed(h[63], h[62])):.1f}. At the all-wrong end we cannot tell: {=h[0]:.1%} is what the filter left, while a mixture
+# {=100 * (h[64] - needed(h[63], h[62])):.2f}. At the all-wrong end we cannot tell: {=h[0]:.1%} is what the filter left, while a mixture
 # with the next two bars has {=needed(h[1], h[2]):.1%} or more. (If the filter looked at these same 64 completions, hard problems stayed
 # only if they were lucky, and even the unbiased column is slightly too low.) All this concerns one model's completions, not the problems
 # themselves.
