@@ -1,12 +1,15 @@
 # %% [markdown] 40 minutes
 # # 4 · KL estimators
 #
-# Training moves the policy $\pi$ away from the model that it started as, the **reference**. A penalty pulls it back. The KL
-# (Kullback–Leibler) divergence measures how far apart the two are, and three estimates of it are in use as penalties: $k_1$, $k_2$, $k_3$.
+# Training moves the policy $\pi$ away from the model that it started as, the **reference** $\pi_\text{ref}$. A penalty pulls it back. The KL
+# (Kullback–Leibler) divergence measures how far apart the two are. Three estimates of it, from one sampled token, are in use as penalties:
 #
-# > **A number that is right on average can still pull the wrong way as a loss. $k_1$ and $k_3$ both estimate KL(policy‖reference) without
-# > bias. But as a loss $k_1$ pulls nowhere on average, and $k_3$, which GRPO uses, lowers another divergence: KL(reference‖policy),
-# > with the two models exchanged.**
+# $$k_1 = \log\frac{\pi}{\pi_\text{ref}}, \qquad k_2 = \tfrac12\,k_1^2, \qquad k_3 = e^{-k_1} - 1 + k_1$$
+#
+# > **An estimate that is right as a number can have the wrong gradient as a loss: $k_3$, which GRPO uses, estimates KL(policy‖reference)
+# > without bias, but as a loss it lowers KL(reference‖policy), with the two models exchanged.**
+#
+# ($k_1$ is unbiased, too. As a loss it pulls nowhere on average.)
 #
 # We train a policy over five tokens, starting at the reference. Two tokens are rewarded: a rare one, which the reference writes in 5 % of
 # cases, with 1 (blue), and the common token 2, with 0.8. The loss contains 0.2 times a penalty. Where does training end?
@@ -63,7 +66,7 @@ show(figure)
 # | $\pi,\ \pi_\text{ref}$ | the policy, with parameters $\theta$; the frozen reference |
 # | $y$ | a token sampled from $\pi$; $\mathbb E$ is the mean over $y \sim \pi$ |
 # | $u$ | $\pi_\text{ref}(y)/\pi(y)$, so that $\log u$ is the difference of two log-probabilities |
-# | $k_1,\ k_2,\ k_3$ | $-\log u$, $\quad\frac12(\log u)^2$, $\quad u - 1 - \log u$ (Schulman 2020) |
+# | $k_1,\ k_2,\ k_3$ | in terms of $u$: $-\log u$, $\quad\frac12(\log u)^2$, $\quad u - 1 - \log u$ (Schulman 2020) |
 # | $s$ | the score $\nabla_\theta \log \pi(y)$ |
 # | $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ | $\sum_y \pi \log(\pi/\pi_\text{ref})$, the **reverse** KL: an average over tokens of the policy |
 # | $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$ | $\sum_y \pi_\text{ref} \log(\pi_\text{ref}/\pi)$, the **forward** KL: an average over tokens of the reference |
@@ -280,7 +283,7 @@ check("4.2", token_rewards)
 trains("4.2", token_rewards)
 
 # %% [markdown]
-# *The distance from the reference. $k_3$ in the reward drives the policy away, and $|k_1|$ does not bring it back: both are positive also
+# *The distance from the reference, in one run of each, 64 tokens an update. $k_3$ in the reward drives the policy away, and $|k_1|$ does not bring it back: both are positive also
 # where the policy is below the reference. Charged for such tokens, it writes still fewer. ($k_1$ is negative there: a bonus.)*
 
 # %% [hint]
@@ -309,7 +312,7 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 # - An unbiased value does not imply the right gradient.
 # - $k_3$ is a good number to log while the policy is near the reference. Far from it, it can be the noisiest of the three.
 #
-# ## For a second reading (20 minutes): multiplied by the ratio, $k_3$ pulls the right way
+# ## For a second reading (20 minutes): multiplied by the ratio, $k_3$ has the right gradient
 #
 # From the second minibatch on, $y$ comes from an older policy $\pi_\text{old}$. Multiply $k_3$ by the ratio $\rho = \pi/\pi_\text{old}$: then
 # $\mathbb E_\text{old}[\rho\,k_3] = \sum_y \pi\,k_3$, with $\theta$ *inside* the sum. So if autograd also goes through $\rho$, $k_3$
