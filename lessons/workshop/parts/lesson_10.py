@@ -60,6 +60,16 @@ def capped_redraw(p, G, draws):
     return sum(silent_rate(p, G) ** i for i in range(draws))
 
 
+def two_rows(over_grpo: Callable) -> Callable:
+    """The function of an answer to 10.1, in which one number may stand for a row of equal ones."""
+
+    def rows(S):
+        weights = over_grpo(S)
+        return np.broadcast_arrays(*weights) if isinstance(weights, (tuple, list)) else weights
+
+    return rows
+
+
 def silent_per_kept(p, G):
     """The expected number of silent groups before the first that is not."""
     S = silent_rate(p, G).mean()

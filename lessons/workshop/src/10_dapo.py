@@ -5,9 +5,9 @@
 #
 # GRPO (group relative policy optimization) learns nothing from a **silent** group, whose completions are all right or all wrong: its
 # advantages are 0. What should take the place of such a group in the batch? DAPO (decoupled clip and dynamic sampling policy optimization)
-# and runs that take its name have two answers.
+# and runs that take its name have two answers. (This is DAPO's *dynamic sampling*. Its other changes are a table in the second reading.)
 #
-# > **DAPO puts in groups of *other* prompts. That leaves the direction of GRPO's expected update unchanged and only makes it longer. Drawing
+# > **DAPO puts in groups of *other* prompts, which leaves the direction of GRPO's expected update unchanged and only makes it longer; drawing
 # > the *same* prompt again until its completions disagree turns the update towards very hard and very easy prompts.**
 #
 # With this you can tell from a few lines of code whether a run called "DAPO" is DAPO. And you know that its dynamic sampling does not favour
@@ -25,9 +25,11 @@ import torch
 
 from algorithms import dapo
 from lessons import identity
+from lessons.clinic import score
 from lessons.experiments import compare_tables, controlled_run, grid, paired
 from lessons.workshop.kit import check, knob, trains
-from lessons.workshop.parts.lesson_10 import capped_redraw, is_mixed, on_two_kinds, weights
+from lessons.workshop.parts import lesson_10
+from lessons.workshop.parts.lesson_10 import capped_redraw, is_mixed, on_two_kinds
 
 G, slots, rng = 8, 100_000, np.random.default_rng(10)
 p = np.array([0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99])
@@ -76,7 +78,7 @@ assert np.isclose(at_small_p, np.sqrt(G - 1) / G, rtol=1e-3)
 def draw_weights(at_most_draws):
     name = f"same prompt, at most {at_most_draws}"
     shown = measured | {name: capped[name]}
-    return weights(p, {name: weight for name, (weight, _) in shown.items()}, G, at_most_draws)
+    return lesson_10.weights(p, {name: weight for name, (weight, _) in shown.items()}, G, at_most_draws)
 
 knob(draw_weights, at_most_draws=DRAWS)
 
@@ -115,12 +117,13 @@ knob(draw_weights, at_most_draws=DRAWS)
 
 # %% [exercise]
 def over_grpo(S):
-    """S: (n,) -> (2, n): DAPO's weights over GRPO's, then those of redrawing."""
+    """S: (n,) -> (2, n): DAPO's weights over GRPO's, then those of redrawing. (One number may
+    stand for n equal ones.)"""
     return ...
 
 
 # %% [check]
-check("10.1", over_grpo)
+check("10.1", lesson_10.two_rows(over_grpo))
 
 # %% [hint]
 # DAPO's share of prompt $i$ is $1 - S_i$ over the sum of all $1 - S_j$. GRPO's is $1/n$. What multiplies a prompt's update if only its mixed
@@ -167,7 +170,7 @@ def over_grpo(S):
 # On average a short completion is right more often, .305 against .275.
 #
 # **2. Find the bug.** This function is to fill DAPO's batch. It runs, the batch is full, and every group in it is mixed. Guess what the policy
-# will choose; then run the check, which trains it, and repair the function. (`sample(prompt)` draws a group, `prompts` is endless, and
+# will choose; then run the check, which trains it (one run of each rule, 32 groups an update), and repair the function. (`sample(prompt)` draws a group, `prompts` is endless, and
 # `is_mixed(group)` says whether a group is mixed.)
 
 
@@ -222,7 +225,7 @@ print(dedent("\n".join(lines[start - 1 : start + 4])))
 # - Redrawing the *same* prompt: another algorithm. A hard prompt's weight grows like $1/p$.
 # - A longer step is no reason to learn better: what dynamic sampling gains is not explained by this claim (second reading).
 #
-# ## For a second reading (10 minutes): cost, gain, and DAPO's other changes
+# ## For a second reading (15 minutes): cost, gain, and DAPO's other changes
 #
 # **3. The wasted completions.** Prompts with success probabilities `p` are equally frequent. A silent group is replaced by a group of another
 # prompt, until it is mixed. How many completions are discarded, on average, for each group that is kept?
@@ -261,6 +264,11 @@ ablation, movement = results["ablation"]["arms"], results["movement"]["arms"]
 dapo_runs, seeds = results["shared"]["arms"]["DAPO"], len(results["ablation"]["seeds"])
 cost = dapo_runs["completions"]["mean"] / dapo_runs["budget"]  # drawn for each one trained on
 usual = dapo_runs["silent"]["mean"]
+log = next(run["log_history"] for run in score.runs() if run["settings"]["script"] == "dapo")
+silent = np.array([row["frac_reward_zero_std"] for row in log])
+at_the_mean, by_step = 1 / (1 - silent.mean()), (1 / (1 - silent)).mean()
+in_log = log[-1]["rollouts"] / dapo_runs["budget"]
+assert at_the_mean < by_step < in_log and abs(in_log - cost) < 0.1
 *_, above, last = ablation
 *_, slower = movement
 arms = (ablation[above], ablation[last], movement[slower])
@@ -280,11 +288,14 @@ drawn = paper.groups[-1] / controlled_run.STEPS  # groups for each prompt and st
 assert abs(drawn - 3.5) < 0.05  # as published
 
 # %% [text]
-# **The cost grows as prompts are solved.** In our runs of `dapo.py` {=100 * usual:.0f} % of the groups are silent on average, and {=cost:.1f} completions are drawn for
-# each one trained on. The identity paper's run, with at most four draws of a prompt, draws 3.5 times as many groups as GRPO (repeated here:
-# {=drawn:.2f}).
+# **The cost grows as prompts are solved.** In our ten runs of `dapo.py` {=100 * usual:.0f} % of the groups are silent on average. By exercise 3 that is
+# $1/(1 - {=usual:.2f})$ = {=1 / (1 - usual):.1f} completions drawn for each one trained on; it was {=cost:.1f}. The log of one run, published with
+# the [clinic](clinic/README.md), shows both reasons. Silence rises, from {=100 * silent[:10].mean():.0f} % of the groups in the first ten steps to
+# {=100 * silent[-10:].mean():.0f} % in the last ten, and the mean of $1/(1-S)$ over the steps is {=by_step:.1f}, not {=at_the_mean:.1f}. And the script draws
+# whole batches and discards what is left over: {=in_log:.1f}. (The identity paper's run, with at most four draws of a prompt, draws 3.5 times as many
+# groups as GRPO, by coincidence the same number; repeated here: {=drawn:.2f}.)
 #
-# **What is gained?** Something, and we do not know why: GRPO with more prompts a batch gets the same mixed groups from the same completions.
+# **What is gained?** By dynamic sampling alone a clear gain, and we do not know why: GRPO with more prompts a batch gets the same mixed groups from the same completions.
 # At equal completions:
 #
 # | compared | difference in points |
@@ -293,6 +304,8 @@ assert abs(drawn - 3.5) < 0.05  # as published
 # | the same, with steps that are {=1 - unmoved / without:.0%} *shorter* than without | {=change(at_equal_length).strip("*")} |
 # | the whole of DAPO and GRPO, as on the [front page](../README.md) | {=change(main).strip("*")} |
 # | the whole of DAPO and GRPO without its KL term | {=change(no_kl).strip("*")} |
+#
+# So the whole of DAPO ends a small step above GRPO as published, and a small one below GRPO without its KL term.
 #
 # **DAPO's other changes.** Each row adds one to the row above.
 #
