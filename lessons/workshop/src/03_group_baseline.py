@@ -14,11 +14,12 @@
 #
 # A reward lies closer to a mean that contains it: the first bold row is three quarters of the second.
 #
-# > **With the mean of the *others* as the baseline, the average update is exactly the gradient of the success probability. With the mean of
+# > **With the mean of the *others* as the baseline, the average update is exactly the gradient of the success probability; with the mean of
 # > the whole group it has the same direction and is shorter, by the factor $(G-1)/G$.**
 #
-# The mean of the others is RLOO's baseline (REINFORCE leave-one-out), the mean of the group that of Dr. GRPO ("GRPO done right"). Here are
-# the updates of all groups of *two* under a tiny policy:
+# The mean of the others is RLOO's baseline (REINFORCE leave-one-out), the mean of the group that of Dr. GRPO ("GRPO done right") and of GRPO.
+# GRPO also divides by the standard deviation σ of the group's rewards. Its average update still has the gradient's direction, but from
+# $G = 4$ on the factor depends on how hard the prompt is (after the proof). Here are the updates of all groups of *two* under a tiny policy:
 
 # %% [fold]
 import numpy as np
@@ -161,8 +162,9 @@ for G in (2, 3, 4, 5):
 #
 # ## Change the group size
 #
-# Left, the factor of $\nabla p$: a flat line treats all prompts alike. Right, the noise for equal numbers of completions (Dr. GRPO's is
-# RLOO's, once its factor is divided out). Move $G$.
+# Left, the factor of $\nabla p$: a flat line treats all prompts alike. Right, the noise. A group of $G$ costs $G$ completions, and the mean of
+# $n$ updates has the variance $\operatorname{Var}[g]/n$; so at equal cost the number to compare is $G\operatorname{Var}[g]$. (Dr. GRPO's is RLOO's, once
+# its factor is divided out.) Move $G$.
 
 # %% [fold]
 def per_completion(policy, baseline):
@@ -257,7 +259,8 @@ check("3.2", rloo_verified)
 trains("3.2", rloo_verified)
 
 # %% [markdown]
-# *If a timeout counts as wrong (the bug), the policy learns to be fast and half right.*
+# *The mean of 200 policies. If a timeout counts as wrong (the bug), they learn to be fast and half right. The other two mistakes learn the right
+# completion, more slowly: one divides by $G - 1$ although fewer others were verified, the other is a mean that contains the own reward.*
 
 # %% [hint]
 # The sum of the others' rewards is the sum of all verified rewards minus the completion's own. How many others are there?
@@ -281,7 +284,7 @@ def rloo_verified(rewards, verified):
 #
 # ## For a second reading (20 minutes): what the group costs, and groups by text
 #
-# For equal numbers of completions, compare the variance *per completion*, $G\operatorname{Var}[g]$. RLOO's update is the estimate with the
+# The variance *per completion*, $G\operatorname{Var}[g]$, can be written down. RLOO's update is the estimate with the
 # exact $p$ as its baseline, plus a part with mean 0 that is the price of estimating $p$:
 #
 # $$g = \frac1G\sum_i (R_i - p)\, s_i \;-\; \frac{1}{G(G-1)}\sum_{i\ne i'} (R_{i'} - p)\, s_i$$
