@@ -39,9 +39,10 @@ def two_differences(p: np.ndarray, factors: dict, completions: dict) -> Figure:
 
 
 def needed(p: np.ndarray, completions: dict) -> Figure:
-    """Lesson 7: over p, the completions that each rule needs, over those of the best weight."""
+    """Lesson 7: over p, the completions that each rule needs, over those of the best weight of the
+    contrast."""
     figure, axis = new_figure(7.0, 3.4)
-    title = "Completions needed (the best weight: 1)"
+    title = "Completions needed (best weight of the contrast: 1)"
     draw_rules(axis, p, completions, 0.03, title=title, yscale="log", ylim=(0.15, 15))
     ticks(axis.yaxis, [".2", ".5", 1, 2, 5, 10])
     return figure

@@ -4,10 +4,11 @@
 # A verifier marks each completion of a prompt right or wrong. A rule turns the marks of a group into advantages, and the advantages move the
 # policy. There are dozens of rules. In what can they differ?
 #
-# > **If advantages depend on the marks alone, a prompt's update points, on average, along one direction under every rule: the gradient of the
-# > probability of a right completion. Rules differ in two things only: how long this step is, and how noisy.**
+# > **If advantages depend on the marks alone, every rule's expected update of a prompt points along the gradient of the probability of a
+# > right completion, and rules differ only in how long this step is and how noisy.**
 #
-# So a new rule can be judged by two numbers. On one prompt a larger learning rate makes up for a short step, but not for noise.
+# So a new rule can be judged by two numbers on one prompt, and over all prompts by the two curves below. A larger learning rate makes up for a
+# short step on one prompt, but not for noise.
 #
 # (The same mark must get the same advantage, and scores are summed over tokens. A punishment for length is outside the claim.)
 
@@ -45,9 +46,9 @@ factors = {name: identity.weight(name, ps, 8) for name in WEIGHTS}
 alike = completions_needed(ps, 8, 1)
 show(two_differences(ps, factors, {name: alike[name] for name in WEIGHTS}))
 hard = {name: factor[4] for name, factor in factors.items()}  # p = .05
-most = max(alike["MaxRL"])
+most = math.ceil(100 * max(alike["MaxRL"])) / 100  # an upper bound
 assert np.isclose(ps[4], 0.05) and hard["MaxRL"] == max(hard.values())
-assert np.allclose(alike["Dr. GRPO"], 1) and 1.3 > most > max(alike["GRPO"])
+assert np.allclose(alike["Dr. GRPO"], 1) and most > max(alike["GRPO"])
 # An identity between two formulas of this library:
 same = identity.fidelity(ps, 8) ** 2 / (1 - identity.silent_rate(ps, 8))
 assert np.allclose(identity.efficiency("GRPO", ps, 8), same)
@@ -56,14 +57,14 @@ assert np.allclose(identity.efficiency("GRPO", ps, 8), same)
 # *GRPO (group relative policy optimization), Dr. GRPO ("GRPO done right") and MaxRL (maximum likelihood reinforcement learning), groups of
 # eight. Left: the expected step is this factor times the gradient. On a prompt solved one time in twenty MaxRL's is {=hard["MaxRL"] / hard["Dr. GRPO"]:.1f} times as long as Dr. GRPO's. Right:
 # how many completions a rule needs until its step stands out equally from the noise. If right and wrong completions are equally
-# noisy, as here, that is at most {=most:.1f} times Dr. GRPO's number.*
+# noisy, as here, that is at most {=most:.2f} times Dr. GRPO's number.*
 #
 # | symbol | meaning |
 # |---|---|
 # | $G,\ k$ | completions in a group, all of one prompt; how many of them are right |
 # | $p,\ q$ | the probability that a completion is right; $q = 1 - p$ |
 # | $s_i$ | the score of completion $i$: $\nabla_\theta \log \pi_\theta(y_i)$, summed over its tokens |
-# | $\bar s_+,\ \bar s_-$ | the mean score of a group's right completions, and of its wrong ones |
+# | $\bar s_+,\ \bar s_-$ | the mean score of a group's right completions, and of its wrong ones; $\bar s_+ - \bar s_-$ is the **contrast** |
 # | $g$ | the update of one group, $\frac1G \sum_i A_i s_i$ with the advantages $A_i$ |
 
 # %% [markdown]
@@ -78,7 +79,8 @@ assert np.allclose(identity.efficiency("GRPO", ps, 8), same)
 # | Dr. GRPO | .75, −.25, −.25, −.25 | $.19\,(\bar s_+ - \bar s_-)$ |
 # | MaxRL | 3, −1, −1, −1 | $.75\,(\bar s_+ - \bar s_-)$ |
 #
-# So every rule is two coefficients: $g = \alpha_k\,\bar s_+ - \beta_k\,\bar s_-$.
+# So every rule is two coefficients: $g = \alpha_k\,\bar s_+ - \beta_k\,\bar s_-$. The last three have $\alpha_k = \beta_k$: they *weigh the
+# contrast*. REINFORCE does not.
 #
 # ## The proof
 #
@@ -176,7 +178,7 @@ probs, scores = log_probs(theta).exp(), jacobian(log_probs, theta)  # (15,), (15
 lengths = torch.tensor([len(y) for y in COMPLETIONS])[:, None]
 ODD = torch.tensor([y.count(1) % 2 for y in COMPLETIONS]).double()  # an odd number of 1s
 ELEVEN = torch.tensor([y == (1, 1, END) for y in COMPLETIONS]).double()
-found, cosines = 0, []
+found, cosines = 0, []  # the cosines: of a rule outside the claim
 for R in (ODD, ELEVEN):
     for G in (2, 4, 6):
         measured = {name: factor_and_noise(script, G, R) for script, name in NAMES.items()}
@@ -185,23 +187,31 @@ for R in (ODD, ELEVEN):
             found += np.allclose([factor, noise], expected, rtol=1e-10, atol=1e-12)
         cosines.append(measured["GRPO"][-1])
 print("4 rules, G = 2, 4 and 6, two verifiers: E[g] is w(p) times ∇p in", found, "of 24 cases")
-assert found == 24
+print("GRPO with each score divided by the completion's length: cosine of E[g] and ∇p",
+      f"{min(cosines):.3f} to {max(cosines):.3f}")
+assert found == 24 and max(cosines) < 0.999
 
-# %% [text]
-# If scores are divided by the length of the completion, $\mathbb E[g]$ leaves the line: GRPO's cosine with $\nabla p$ is then {=min(cosines):.3f} to
-# {=max(cosines):.3f}.
+# %% [markdown]
+# The last line is outside the claim: divided by lengths, the expected update leaves the line.
 #
-# ## The least noisy rule
+# ## The least noisy weight of the contrast
 #
-# Let $g_\perp$ be the part of $g$ orthogonal to $\nabla p$: all of it is noise. Let $v_+$ and $v_-$ be the variance of the score of a right and of a
-# wrong completion in these directions, summed over them. A mean of $k$ scores has the variance $v_+/k$.
+# Let a rule weigh the contrast by $c(k)$: $g = c(k)\,(\bar s_+ - \bar s_-)$ in a mixed group, as GRPO, Dr. GRPO and MaxRL do. Which $c(k)$ is
+# the least noisy?
 #
-# Take $\alpha_k = \beta_k = c(k)$, one weight for a mixed group, as GRPO, Dr. GRPO and MaxRL do. The noise is then $\mathbb E[c^2\,n]$ with
-# $n_k = \frac{v_+}k + \frac{v_-}{G-k}$, and the step is $\mathbb E[c]/(pq)$. So the rule that needs the fewest completions has the largest
-# $\mathbb E[c]^2 / \mathbb E[c^2\,n]$.
+# **Step.** With $\alpha_k = \beta_k = c$ the theorem gives the length $\mathbb E[c]/(pq)$, in units of $\nabla p$.
 #
-# **2. The best weight.** Which $c(k)$ makes this quotient largest? Any multiple of it is accepted. Then put in $v_- = v_+$, and a $v_-$ that is far
-# larger: which rules do you get?
+# **Noise.** Orthogonal to $\nabla p$ all of $g$ is noise. Let the score of a right completion have the variance $v_+$ in these directions
+# (summed over them), that of a wrong one $v_-$. A mean of $k$ scores has $v_+/k$. So the contrast has $n_k = \frac{v_+}k + \frac{v_-}{G-k}$,
+# and the update $\mathbb E[c^2\,n]$.
+#
+# **Completions needed.** The mean of N groups has the same step and 1/N of the noise. So the N at which a step stands out equally is
+# proportional to
+#
+# $$\frac{\text{noise}}{\text{step}^2} \;\propto\; \frac{\mathbb E[c^2\,n]}{\mathbb E[c]^2}$$
+#
+# **2. The best weight of the contrast.** Which $c(k)$ makes the right-hand quotient smallest? Any multiple of it is accepted. Then put in
+# $v_- = v_+$, and a $v_-$ that is far larger: which rules do you get?
 
 
 # %% [exercise]
@@ -220,8 +230,9 @@ check("7.2", up_to_a_factor(best_weight))
 
 # %% [solution]
 def best_weight(k, G, v_right, v_wrong):
-    # E[c]^2 = E[c sqrt(n) · 1/sqrt(n)]^2 <= E[c^2 n] E[1/n], by Cauchy and Schwarz, with
-    # equality where c sqrt(n) is a multiple of 1/sqrt(n): one over the variance, at every p.
+    # E[c]^2 = E[c sqrt(n) · 1/sqrt(n)]^2 <= E[c^2 n] E[1/n], by Cauchy and Schwarz. So the
+    # quotient is at least 1 / E[1/n]; it is equal where c sqrt(n) is a multiple of 1/sqrt(n),
+    # c = 1/n: one over the variance, at every p.
     # v_wrong = v_right: k (G - k), Dr. GRPO. v_wrong far larger: G - k, MaxRL, which relies on
     # groups with few right completions. v_right far larger: k.
     return 1 / (v_right / k + v_wrong / (G - k))
@@ -247,19 +258,21 @@ assert min(e[name].min() for e in everywhere for name in WEIGHTS) > 1 - 1e-12
 half = {r: completions_needed(0.5, 8, r)["REINFORCE"] for r in (0.1, 10)}
 
 # %% [text]
-# *Completions needed, as a multiple of those of the best weight. GRPO and Dr. GRPO lie near 1 wherever you move; REINFORCE does not.*
+# *Completions needed, as a multiple of those of the best weight of the contrast. GRPO and Dr. GRPO lie near 1 wherever you move. REINFORCE does not
+# weigh the contrast, so it may lie below 1.*
 #
-# **σ or σ² matters little.** Whatever $p$ and $v_-/v_+$ (.001 to 1,000), at G = 8 GRPO needs at most {=worst["GRPO"]:.2f} times as many completions as the best
-# weight, Dr. GRPO {=worst["Dr. GRPO"]:.2f} times, MaxRL {=worst["MaxRL"]:.2f} times.
+# **σ or σ² matters little.** For $p$ from .001 to .999 and $v_-/v_+$ from .001 to 1,000, at G = 8, GRPO needs at most {=worst["GRPO"]:.2f} times as many
+# completions as the best weight of the contrast, Dr. GRPO {=worst["Dr. GRPO"]:.2f} times, MaxRL {=worst["MaxRL"]:.2f} times.
 #
-# **To use the wrong completions or not matters more.** REINFORCE has $\beta_k = 0$: it ignores them, and their noise. At $p = ½$ it needs {=half[10]:.2f} times as many
-# completions as the best weight if wrong scores are ten times noisier, and {=half[0.1]:.1f} times if they are ten times quieter.
+# **To use the wrong completions or not matters more.** REINFORCE has $\beta_k = 0$: it leaves out their scores, and the noise in them. At $p = ½$ it needs
+# {=half[10]:.2f} times as many completions as the best weight of the contrast if wrong scores are ten times noisier, and {=half[0.1]:.1f} times as many if
+# they are ten times quieter.
 # [Lesson 13](13_quiet_estimators.ipynb) measures $v_-/v_+$ in a language model.
 #
 # ## To remember
 #
 # - With rewards of 0 and 1, every rule of advantages has the expected update $w(p)\,\nabla p$ on a prompt. Rules differ in its length and its noise.
-# - The least noisy weight of a group is $1/(v_+/k + v_-/(G-k))$. GRPO and Dr. GRPO are near it.
+# - Among rules that weigh the contrast, $1/(v_+/k + v_-/(G-k))$ is the least noisy weight; GRPO and Dr. GRPO are near it.
 # - Whether a rule uses the wrong completions at all matters more than σ or σ².
 #
 # ## For a second reading (15 minutes): which group size?
@@ -342,11 +355,11 @@ say(baselines_tables.budgets_table({G: sizes[G] for G in (2, 4, 8, 64)}))
 
 # %% [text]
 # *Brackets: 95 % intervals over seeds.* Groups of 4 or 8 are the best at first. At the end groups of 2 lead groups of 8 by
-# {=100 * (late[2] - late[8]):.1f} points, a lead that five seeds do not establish. Groups of 64 leave four prompts in a batch, and end
+# {=100 * (late[2] - late[8]):.1f} points: small, and the intervals overlap. Groups of 64 leave four prompts in a batch, and end clearly lower,
 # {=100 * (late[2] - late[64]):.1f} points below groups of 2. (One task, one small model, one learning rate. In
 # [2510.00977](https://arxiv.org/abs/2510.00977) groups of 2 nearly match groups of 16.)
 
 # %% [markdown]
 # Sources: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*, [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), Prop. 2 (for a
 # prompt with a single parameter), Cor. 1 and 2, Table 2; weights of any rule: Davis and Recht, [2510.13651](https://arxiv.org/abs/2510.13651); MaxRL:
-# [2602.02710](https://arxiv.org/abs/2602.02710). The next term and the best weight are ours.
+# [2602.02710](https://arxiv.org/abs/2602.02710). The next term and the best weight of the contrast are ours.
