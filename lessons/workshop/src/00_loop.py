@@ -1,4 +1,4 @@
-# %% [markdown] 30 minutes
+# %% [markdown] 28 minutes
 # # 0 · The loop: sample, verify, update
 #
 # A language model reads a prompt and writes a **completion**. A **verifier**, an ordinary program, says whether it is right. Reinforcement
@@ -8,8 +8,8 @@
 # 2. **Verify.** Each completion receives a **reward** $R$: 1 if it is right, 0 if it is wrong.
 # 3. **Update.** The model's parameters are changed a little, so that rewarded completions become more probable.
 #
-# > **A model that is told only "right" or "wrong" becomes right more often by repeating these three steps.** How fast it learns depends on
-# > how noisy the updates are.
+# > **A model that is told only "right" or "wrong" becomes right more often by repeating these three steps, and the less noisy its updates
+# > are, the larger a step it bears.**
 #
 # Here a small policy is asked for an even number. It can write 15 different completions:
 
@@ -18,8 +18,9 @@ import math
 from itertools import product
 
 import torch
+from torch.func import grad, jacrev
 
-from lessons.workshop.kit import GREY, RIGHT, check, knob, label_line, new_figure, show, trains
+from lessons.workshop.kit import GREY, RIGHT, check, knob, label_line, new_figure, say, show, trains
 from lessons.workshop.parts.lesson_00 import fans, table, updates_needed
 
 EOS, LIMIT = 2, 3  # the full stop is the end-of-sequence token; a completion has at most three tokens
@@ -64,12 +65,10 @@ assert R[favourite] == 1 and end > 0.8
 
 # %% [text]
 # *Thirty updates of one run, each from four sampled completions. The right ones are `12.`, `22.` and `2.` (blue). The black line, their sum, is the
-# probability of a right answer: it rises from {=start:.2f} to {=end:.2f}. One of them, `{=texts[favourite]}`, runs ahead: what has been sampled and rewarded is sampled more often. The
-# highest grey line is `{=texts[first]}`, the empty answer.*
+# probability of a right answer: it rises from {=start:.2f} to {=end:.2f}. One of them, `{=texts[favourite]}`, runs ahead: what has been sampled and rewarded is sampled more often.*
 #
-# **Why not supervised learning?** Supervised learning makes prescribed completions more probable, and somebody has to write these. Here
-# nobody does: the verifier only has to *recognise* a right completion, often by comparing its last number with a known one, and the
-# policy learns from its own samples. The price is that it cannot be rewarded for what it never samples.
+# **Why not supervised learning?** There somebody has to write the completions to imitate. Here the verifier only has to *recognise* a right
+# completion, often by its last number, and the policy learns from its own samples. The price: what it never samples cannot be rewarded.
 #
 # ## A policy that fits on the screen
 #
@@ -78,6 +77,10 @@ assert R[favourite] == 1 and end > 0.8
 # numbers (logits), whose softmax is the distribution of the next token. A language model does the same, with a neural network in place of
 # the table. With only 15 completions, the **success probability** $p$, the probability that a completion is right, can be computed
 # exactly.
+#
+# Later lessons also use the **base model** of this repository, a small transformer (about 150,000 parameters) trained on worked sums. Its
+# prompts are sums such as `2+10+2?`; it writes `#14`, or first works it out, `2+10=12;12+2=14;#14`, and the verifier compares the number after
+# the last `#`.
 #
 # ## One pass through the loop
 #
@@ -105,42 +108,50 @@ print(f"success probability: {pi @ R:.3f} before, {(after @ R).item():.3f} after
 # probabilities sum to 1 and because completions share prefixes. A batch of 4 contains no right completion with probability $(1-p)^4$,
 # here {=(1 - pi @ R) ** 4:.0%}; at $p = .001$ it would be {=(1 - 0.001) ** 4:.1%}, and hardly any batch would teach anything.
 #
-# ## How fast? Four baselines
+# ## How large a step? Five baselines
 #
 # Before the update one may subtract a number $b$, the **baseline**, from every reward. The difference, $R - b$, is the **advantage**:
 # completions with a positive advantage become more probable, those with a negative one less probable. [Lesson 1](01_score_function.ipynb)
-# proves that the *mean* update is the gradient of $p$ for every $b$. We compare four. Between the two usual choices, $b = p$ and $b = 0$, you
-# will see no difference here; two bad ones show what noise does.
+# proves that the *mean* update is the gradient of $p$ for every $b$. What differs is the noise.
 #
-# - **b = p**: right completions are pushed up and wrong ones down. ($p$ is known here, and recomputed before every update. In practice the mean reward of several completions
-#   of the same prompt takes its place.)
+# - **b = p**: right completions are pushed up and wrong ones down. (In practice the mean reward of several completions of the prompt takes
+#   the place of $p$.)
 # - **b = 0**, that is, no baseline: right completions are pushed up.
+# - **b = 1**: wrong completions are pushed down.
 # - **b = −1** and **b = −3**: all completions are pushed up, right ones more. (Nobody chooses −3, but a bonus of three points for a format
 #   that every completion keeps does the same.)
 #
-# We list all 15 completions. Is the mean update the gradient of $p$, and what is the variance of the update from one completion
-# (summed over the logits)?
+# We list all 15 completions: is the mean update the gradient of $p$, and what is the variance of the update from one completion?
 
 # %%
-BASELINES = {"b = p": "p", "b = 0": 0.0, "b = −1": -1.0, "b = −3": -3.0}
-p = log_pi.exp() @ R
-grad_p = torch.autograd.grad(p, logits, retain_graph=True)[0].flatten()  # by definition
-scores = [torch.autograd.grad(one, logits, retain_graph=True)[0].flatten() for one in log_pi]
-scores = torch.stack(scores)  # (15, 21)
-variances = {}
-for name, baseline in BASELINES.items():
-    b = p.item() if baseline == "p" else baseline
+BASELINES = {"b = p": "p", "b = 0": 0.0, "b = 1": 1.0, "b = −1": -1.0, "b = −3": -3.0}
+
+
+def success(logits):
+    return log_probabilities(logits).exp() @ R
+
+
+def mean_and_variance(logits, baseline):
+    """Of the update from one completion: its mean (21,), its variance summed over the logits."""
+    pi, scores = log_probabilities(logits).exp(), jacrev(log_probabilities)(logits).flatten(1)
+    b = success(logits) if baseline == "p" else baseline
     updates = (R - b)[:, None] * scores  # (15, 21)
-    exact = (pi @ updates - grad_p).abs().max().item() < 1e-12
-    variances[name] = (pi @ (updates - grad_p).square().sum(dim=1)).item()
+    mean = pi @ updates
+    return mean, (pi @ (updates - mean).square().sum(dim=1)).item()
+
+
+start_logits, variances = torch.zeros(7, 3).double(), {}
+for name, baseline in BASELINES.items():
+    mean, variances[name] = mean_and_variance(start_logits, baseline)
+    exact = torch.allclose(mean, grad(success)(start_logits).flatten(), rtol=0, atol=1e-12)
     assert exact
     print(f"{name:6} mean update = gradient of p, within 1e-12: {exact}", end="   ")
     print(f"variance {variances[name]:5.2f}")
 
 # %% [markdown]
-# Now we train with each baseline: 200 independent runs, 4 completions per update, one learning rate. The mean update is the same for all
-# four. *How much longer will the median run take with $b = -3$ than with $b = p$ at a rate of .2, and how much longer at a rate of 1? Guess.* Then
-# open the output (click the … under the cell) and move the rate.
+# Now we train with each baseline: 200 independent runs, 4 completions per update, one learning rate. *How many more updates will the median run
+# need with $b = -3$ than with $b = p$, at a rate of .2 and at a rate of 1? Guess.* Then open the output (click the … under the cell) and move
+# the rate.
 
 
 # %% [fold] guess
@@ -165,26 +176,40 @@ RATES = [1.0, 0.2, 0.5, 2.0, 4.0]  # the slider begins at the first
 curves = {}
 for name, baseline in BASELINES.items():
     curves |= {(name, rate): train(baseline, rate) for rate in RATES}
-speed = table(curves, variances)
-median = {name: updates_needed(curves[name, 0.2], share=0.5) for name in BASELINES}
+medians = [updates_needed(curves[name, rate], share=0.5)
+           for rate in (0.2, 1.0) for name in ("b = p", "b = −3")]
 stuck = (curves["b = −3", 1.0][-1] < 0.1).double().mean().item()
+logits = start_logits  # to a policy halfway, along the exact gradient
+while success(logits) < 0.5:
+    logits = logits + 0.05 * grad(success)(logits)
+halfway = [mean_and_variance(logits, baseline)[1] for baseline in BASELINES.values()]
+assert halfway == sorted(halfway) and [*variances.values()] == sorted(variances.values())
 knob(lambda rate: fans(curves, rate), rate=RATES)
+above = train(3.3, 1.0)  # as noisy as b = −3, on the other side
+noise_above = mean_and_variance(start_logits, 3.3)[1]
+lost_above = (above[-1] < 0.1).double().mean().item()
+assert updates_needed(above) == "–" and lost_above > 0.1
+say(f"""*Line: the median run. Dark band: the middle half of the runs. Light band: the middle eighty
+per cent.*
 
-# %% [text]
-# *Line: the median run. Dark band: the middle half of the runs. Light band: the middle eighty per cent.*
-#
-# Updates until nine in ten runs have $p \ge .9$ (–: not within 200), and the variance at the start:
-#
-# {=speed}
-#
-# At a rate of .2 the *median* run reaches $p = .9$ after {=median["b = p"]}, {=median["b = 0"]}, {=median["b = −1"]} and
-# {=median["b = −3"]} updates: hardly a difference. The variance decides how far the other runs stray. At $b = -3$ and a rate of 1, {=stuck:.0%} of the runs
-# end with $p < .1$: by chance the policy has become almost always wrong, and hardly ever samples a right completion to reward. **So
-# variance limits the speed of learning: the noisier the update, the smaller the step that it allows.**
-#
-# Between $b = p$ and $b = 0$ the variances differ little at the start, and so do the runs. On a real model they can differ much
-# ([lesson 1](01_score_function.ipynb)). Which is less noisy when $p$ is high? That is exercise 2. And noise is not all: a baseline also
-# decides which prompts train at all ([lesson 19](19_which_baseline.ipynb)).
+**The answer.** At a rate of .2 the median run reaches $p = .9$ after {medians[0]} updates with $b = p$ and
+after {medians[1]} with $b = -3$; at a rate of 1 after {medians[2]} and {medians[3]}. The median hides the worst:
+{100 * stuck:.0f} % of the runs with $b = -3$ are lost at a rate of 1. By chance their policy has become almost
+always wrong ($p < .1$ at the end), and hardly ever samples a right completion to reward.
+
+Updates until nine in ten of the 200 runs have $p \\ge .9$ (–: not within 200):
+
+{table(curves, variances)}
+
+From row to row the variance grows, at the start and on the way (at $p = ½$:
+{", ".join(f"{v:.2g}" for v in halfway)}). A small step averages noise out: $b = 1$, with four times the
+variance of $b = 0$, is as fast at rates of .2 and 1. At a rate of 4 it needs a few updates more, $b = -1$
+does not get there, and $b = -3$ at no rate. The sign of $b$ is not the reason: with $b = 3.3$ (variance
+{noise_above:.1f}) {100 * lost_above:.0f} % of the runs are lost at a rate of 1. **The noisier the update, the smaller the step that
+it bears.**
+
+The usual choices, $b = p$ and $b = 0$, do not differ here. On a real model their variances can differ much
+([lesson 1](01_score_function.ipynb)).""")
 
 # %% [markdown]
 # ## Exercises
@@ -206,7 +231,8 @@ check("0.1", updated)
 trains("0.1", updated)  # from p = .12, with one completion an update and b = .5
 
 # %% [markdown]
-# *The probability of the right completion. Blue: the right update.*
+# *Blue: the right update. "Score as if right": a sampled wrong completion gets the score of the right one. "Slope of p": the slope of the probability
+# in place of its logarithm's. "Sign turned": the score times −1.*
 
 # %% [hint]
 # Differentiate $\log p$ with respect to $z$, and $\log(1 - p)$ as well. Which of the two was sampled?
@@ -253,6 +279,6 @@ def least_noisy(p, candidates):
 #
 # The policy samples, the verifier rewards, and rewarded completions become more probable; nobody writes completions to imitate. What is
 # never sampled is never rewarded. A baseline that does not depend on the completion leaves the mean update unchanged. It changes the
-# variance, which limits how large a step may be.
+# variance, and the noisier the update, the smaller the step that it bears.
 #
 # Sources: Williams 1992 (*Machine Learning* 8, REINFORCE). The small policy and its runs are ours.
