@@ -99,13 +99,12 @@ def lengths_over_k(panels: Sequence[dict], ks: np.ndarray, G: int) -> Figure:
     formula's at G/2."""
     figure, axes = new_figure(8.5, 2.9, columns=len(panels), sharey=True)
     for axis, panel in zip(axes, panels):
-        unit, ratio = panel["line"][G // 2 - 1], panel["ratio"]
+        unit = panel["line"][G // 2 - 1]
         axis.plot(ks, 2 * identity.sigma(ks, G), "--", color=GREY)
         axis.plot(ks, panel["line"] / unit, color=BLUE)
         axis.plot(ks, panel["dots"] / unit, "o", color=BLUE)
         axis.set(ylim=(0, 1.5), xticks=ks, xlabel=f"k, right completions of {G}")
-        digits = 1 if ratio < 10 else 0
-        axis.set_title(f"{panel['prompt']}  v₋/v₊ = {ratio:.{digits}f}", fontsize=10)
+        axis.set_title(panel["prompt"], fontsize=10)
         label_line(axis, 7, 2 * identity.sigma(7, G), "σ", GREY, xytext=(-3, -12), ha="right")
     axes[0].set_ylabel("length, 1 at k = 4")
     return figure
