@@ -132,8 +132,9 @@ def success(logits):
 
 
 def mean_and_variance(logits, baseline):
-    """Of the update from one completion: its mean (21,), its variance summed over the logits."""
-    pi, scores = log_probabilities(logits).exp(), jacrev(log_probabilities)(logits).flatten(1)
+    """The mean (21,) of the update from one completion, and its variance, over all logits."""
+    pi = log_probabilities(logits).exp()
+    scores = jacrev(log_probabilities)(logits).flatten(1)  # (15, 21)
     b = success(logits) if baseline == "p" else baseline
     updates = (R - b)[:, None] * scores  # (15, 21)
     mean = pi @ updates
