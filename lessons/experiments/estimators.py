@@ -7,7 +7,7 @@ by lessons 7 and 13.
 The score of a completion is the gradient of its log-probability. At three steps of training two
 things are measured. Prompts: from many completions to each of 16 held-out prompts the moments of
 the scores of right and of wrong ones, in two halves, to see how well they agree. Batches: 256
-completions to training prompts, in groups of 4 to 16. The update of every estimator is a linear
+completions to training prompts, in groups of 8. The update of every estimator is a linear
 combination of their scores, so its length and its progress follow from inner products: of the
 scores with each other, and with the true gradient, which comes from 16,384 other completions.
 """
@@ -38,8 +38,8 @@ from toy_env.tasks import TASKS, base_model, load_task
 
 RESULTS = Path(__file__).parent / "estimators.json"
 SLIPS = "lessons.experiments.slips"  # its base is made here; the other two come with the repository
-STEPS, GROUP_SIZES, BATCH = (0, 20, 60), (4, 8, 16), 256
-SIZES = (256, 1024, 4096, 32_768)  # numbers of completions, to see how estimates depend on it
+STEPS, G, BATCH = (0, 20, 60), 8, 256
+SIZES = (256, 1024, 4096)  # numbers of completions, to see how estimates depend on it
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Run:
     seed: int
     prompts: int = 16  # held-out prompts
     completions: int = 4096  # completions of each prompt, whose halves predict each other
-    batches: int = 16  # batches of 256 completions to training prompts, for each group size
+    batches: int = 16  # batches of 256 completions to training prompts
     gradient: int = 16_384  # completions for the true gradient
 
     def name(self) -> str:
@@ -134,17 +134,14 @@ class Completions:
 
 def measure_prompt(completions: Completions) -> dict:
     """The moments of one prompt's scores, of sums over tokens and of means, from both halves of its
-    completions; v+ and v- from the first ones; and the share of the commonest wrong completion
-    among the wrong ones, 0 without any."""
+    completions; and v+ and v- from the first ones."""
     drawn, right, inner = completions.drawn, completions.right, completions.inner
     lengths = completions.different.mask.sum(dim=1).numpy()
     kinds, halves = (inner, inner / np.outer(lengths, lengths)), np.array_split(drawn, 2)
-    wrong = np.bincount(drawn[~right[drawn]], minlength=1)
     return {
         "right": [int(right[half].sum()) for half in halves],
         "moments": [[moments(half, right, kind) for kind in kinds] for half in halves],
-        "growth": [moments(drawn[:n], right, inner)[:2] for n in SIZES if n <= len(drawn)],
-        "commonest": wrong.max() / max(wrong.sum(), 1),
+        "growth": [moments(drawn[:n], right, inner)[:2] for n in SIZES],
     }
 
 
@@ -169,17 +166,14 @@ WEIGHTS = {  # weight(k, G) of a mixed group's contrast; GRPO: σ^1
 }
 
 
-def rule_of(name: str, v_ratio: float) -> identity.AdvantageRule:
-    """The rule of one of WEIGHTS, or of c(k), the quietest weight, which depends on v- / v+."""
-    return identity.contrast(identity.quietest(v_ratio) if name == "c(k)" else WEIGHTS[name])
-
-
 def weighing(name: str) -> Callable:
-    """The estimator whose update is a weight times the contrast of a mixed group."""
+    """The estimator whose update is a weight times the contrast of a mixed group: one of WEIGHTS,
+    or c(k), the quietest, which depends on v- / v+."""
 
     def estimator(batch: Batch) -> np.ndarray:
         R = batch.rewards
-        rule = np.vectorize(rule_of(name, batch.v_ratio), otypes=[float])
+        weight = identity.quietest(batch.v_ratio) if name == "c(k)" else WEIGHTS[name]
+        rule = np.vectorize(identity.contrast(weight), otypes=[float])
         return rule(R, R.sum(axis=1, keepdims=True) - R, R.shape[1])
 
     return estimator
@@ -224,12 +218,10 @@ def true_gradient(stage: "Stage") -> tuple[Tensor, float]:
     return halves.mean(dim=0), max(0.0, (halves[0] @ halves[1]).item()) ** 0.5
 
 
-def measure_batches(
-    stage: "Stage", G: int, gradient: Tensor, length: float, v_ratio: float
-) -> dict:
-    """For every estimator and divisor the mean cosine of a batch with the true gradient,
-    (parameters,), of this length; and the numbers of `by_k`."""
-    cosines, groups = {}, []
+def measure_batches(stage: "Stage", gradient: Tensor, length: float, v_ratio: float) -> dict:
+    """For every estimator the mean cosine of a batch with the true gradient, (parameters,), of this
+    length, where a completion counts by the sum over its tokens or by their mean; and `by_k`."""
+    cosines, groups = {name: {"sum": [], "mean": []} for name in ESTIMATORS}, []
     for _ in range(stage.run.batches):
         rollout, R = stage.draw(BATCH // G, G)
         S, lengths = scores(stage.policy, rollout), rollout.mask.sum(dim=1).numpy()
@@ -240,9 +232,11 @@ def measure_batches(
             for divisor, tokens in (("sum", 1), ("mean", lengths)):
                 a = estimator(batch).flatten() / len(lengths) / tokens
                 cosine = a @ progress / np.sqrt(max(a @ inner @ a, 1e-30)) / length
-                cosines.setdefault((name, divisor, "gradient"), []).append(cosine)
-    rows = [[*key, np.mean(values)] for key, values in cosines.items()]
-    return {"G": G, "estimators": rows, "by k": by_k(np.concatenate(groups), G)}
+                cosines[name][divisor].append(cosine)
+    for of_name in cosines.values():
+        for divisor, values in of_name.items():
+            of_name[divisor] = np.mean(values)
+    return {"cosines": cosines, "by k": by_k(np.concatenate(groups))}
 
 
 def contrasts(batch: Batch, inner: np.ndarray, progress: np.ndarray) -> np.ndarray:
@@ -254,16 +248,14 @@ def contrasts(batch: Batch, inner: np.ndarray, progress: np.ndarray) -> np.ndarr
     return np.stack([batch.rewards.sum(1), squared, (a * progress.reshape(P, G)).sum(1)], axis=1)
 
 
-def by_k(groups: np.ndarray, G: int) -> list[list[float]]:
-    """For k = 1..G-1: number of groups, mean and median of the contrast's squared length, mean of
-    its progress and of progress / length; zeros without groups. groups: (n, 3), see `contrasts`."""
-    table = np.zeros((G - 1, 5))
+def by_k(groups: np.ndarray) -> list[list[float]]:
+    """For k = 1..G-1: number of groups, and means of the contrast's squared length and progress;
+    zeros without groups. groups: (n, 3), see `contrasts`."""
+    table = np.zeros((G - 1, 3))
     for k in range(1, G):
-        squared, progress = groups[groups[:, 0] == k, 1:].T
-        if len(squared):
-            cosine = progress / np.sqrt(np.maximum(squared, 1e-30))
-            lengths = squared.mean(), np.median(squared)
-            table[k - 1] = len(squared), *lengths, progress.mean(), cosine.mean()
+        of_k = groups[groups[:, 0] == k, 1:]
+        if len(of_k):
+            table[k - 1] = len(of_k), *of_k.mean(axis=0)
     return table.tolist()
 
 
@@ -273,15 +265,11 @@ def published() -> list[dict]:
     return load_runs(RESULTS)
 
 
-def cosine(task: str, step: int, name: str, divisor: str = "sum", scale: str = "gradient") -> float:
-    """The mean cosine with the true gradient in the committed results, over batches of groups of 8
-    and training seeds."""
-    cosines = []
-    for run in select(published(), {"task": task, "step": step}):
-        batches = next(batches for batches in run["of batches"] if batches["G"] == 8)
-        rows = {tuple(row[:3]): row[3] for row in batches["estimators"]}
-        cosines.append(rows[name, divisor, scale])
-    return float(np.mean(cosines))
+def cosine(task: str, step: int, name: str, divisor: str = "sum") -> float:
+    """The mean cosine with the true gradient in the committed results, over batches and training
+    seeds."""
+    runs = select(published(), {"task": task, "step": step})
+    return float(np.mean([run["cosines"][name][divisor] for run in runs]))
 
 
 # ---------------------------------------------------------------------- all of them
@@ -315,14 +303,13 @@ class Stage:
 
 def measure(run: Run, folder: Path) -> dict:
     """Train a policy and measure it. Returns the moments of each prompt, and the numbers of the
-    batches of each G."""
+    batches."""
     stage = Stage(run, folder, random.Random(run.name()))  # no two measurements share a draw
     prompts = [measure_prompt(drawn) for drawn in stage.prompts()]
     of_halves = [half[0][:2] for prompt in prompts for half in prompt["moments"]]
     v_right, v_wrong = np.nansum(of_halves, axis=0)
-    (gradient, length), v_ratio = true_gradient(stage), v_wrong / v_right
-    batches = [measure_batches(stage, G, gradient, length, v_ratio) for G in GROUP_SIZES]
-    return rounded({"of prompts": prompts, "v_ratio": v_ratio, "of batches": batches})
+    batches = measure_batches(stage, *true_gradient(stage), v_wrong / v_right)
+    return rounded({"of prompts": prompts} | batches)
 
 
 def main(config: Config) -> None:

@@ -11,7 +11,8 @@ what AdamW has added to the weights is scaled to a given length, so that no arm 
 further than another. The prediction of which arm is ahead comes from estimators.json alone, by a
 rule in which no result of these runs enters: `quiet`. It was committed, with three others that
 cosines and groups gave (commit d51cbe3 has them), after the runs of the first ten seeds and before
-those of FRESH, which repeat the arms at the first of STEP_LENGTHS.
+those of FRESH, which repeat the arms at the first of STEP_LENGTHS. (The quietest weight and MaxRL's
+were trained, too: commit 4af4f7d has the runs.)
 """
 
 from dataclasses import dataclass
@@ -25,24 +26,20 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import dr_grpo, grpo
 from lessons.experiments import estimators, grid
-from lessons.experiments.estimators import ESTIMATORS, Batch, rule_of
+from lessons.experiments.estimators import ESTIMATORS, WEIGHTS, Batch
 from lessons.experiments.grid import GridConfig, rounded
 from lessons.experiments.learning import learn, warm_up
 from lessons.experiments.paired import difference
-from lessons.identity import efficiency
+from lessons.identity import contrast, efficiency
 from toy_env.run import parse
 from toy_env.tasks import TASKS
 
 RESULTS = Path(__file__).parent / "weights.json"
 POWERS = ("σ^0", "σ^0.5", "σ^1", "σ^2", "σ^3")
-# MaxRL's; the quietest; GRPO's without groups of one or two wrong completions.
-OTHERS = ("(G − k)/G", "c(k)", "σ, k < G − 2")
+FEWER = "σ, k < G − 2"  # GRPO's without groups of one or two wrong completions
 # How far an optimizer step moves the weights. grpo.py's own steps are about as long as the first.
 STEP_LENGTHS = (0.016, 0.008, 0.032)
 G, FRESH = 8, range(100, 105)
-NOTICED = ("quiet",)  # measures that may tell which of two arms learns more
-# The kinds of differences between two arms.
-KINDS = ("powers of σ", "÷ length or not", "another weight", "groups dropped")
 
 
 @dataclass(frozen=True)
@@ -60,19 +57,11 @@ def runs_of(seeds: int) -> list[Run]:
     """All runs: every weight at GRPO's own step length, with FRESH seeds too, and the powers of
     sigma at the other lengths."""
     runs = []
-    for divided, weight, task in product((True, False), (*POWERS, *OTHERS), TASKS):
+    for divided, weight, task in product((True, False), (*POWERS, FEWER), TASKS):
         for length in STEP_LENGTHS if weight in POWERS else STEP_LENGTHS[:1]:
             runs += [Run(task, weight, divided, length, seed) for seed in range(seeds)]
         runs += [Run(task, weight, divided, STEP_LENGTHS[0], seed) for seed in FRESH]
     return runs
-
-
-def v_ratio(task: str, step: int) -> float:
-    """v- / v+ for the weight c(k): measured on other completions, at the step of training that is
-    nearest."""
-    nearest = min(estimators.STEPS, key=lambda measured: abs(measured - step))
-    stages = grid.select(estimators.published(), {"task": task, "step": nearest})
-    return float(np.mean([stage["v_ratio"] for stage in stages]))
 
 
 def step_of_length(length: float, policy, optimizer: torch.optim.Optimizer) -> None:
@@ -91,8 +80,7 @@ def train(run: Run) -> dict:
     problems."""
 
     def advantages(policy, rollout, rewards: torch.Tensor, step: int) -> np.ndarray:
-        batch = Batch(rewards.numpy(), v_ratio=v_ratio(run.task, step))
-        return ESTIMATORS[run.weight](batch)
+        return ESTIMATORS[run.weight](Batch(rewards.numpy()))
 
     def update(policy, optimizer: torch.optim.Optimizer, config, step: int) -> None:
         step_of_length(run.step_length * warm_up(config, step), policy, optimizer)
@@ -110,9 +98,8 @@ def train(run: Run) -> dict:
 def quiet(task: str, per_token: bool, weight: str) -> float:
     """The signal-to-noise ratio of a group's update, from the moments of completions to held-out
     prompts: the mean over three steps of GRPO's training, its seeds, and prompts."""
-    ratios = []
+    ratios, rule = [], contrast(WEIGHTS[weight])
     for stage in grid.select(estimators.published(), {"task": task}):
-        rule = rule_of(weight, v_ratio(task, stage["step"]))
         for prompt in stage["of prompts"]:
             p = sum(prompt["right"]) / stage["completions"]
             v_right, v_wrong = np.mean([half[per_token][:2] for half in prompt["moments"]], axis=0)
@@ -136,38 +123,21 @@ def arms(
     return grouped
 
 
-def compared(results: list[dict], fresh: bool = False) -> list[dict]:
-    """The pairs of arms that differ in one thing, the weight or the divisor, at the first of
-    STEP_LENGTHS: the paired difference in held-out accuracy at the end and in training accuracy,
-    and how much quieter the first arm is."""
-    rows = []
-    for (one, first), (other, second) in combinations(arms(results, fresh=fresh).items(), 2):
-        if one[0] == other[0] and (one[1] == other[1]) != (one[2] == other[2]):
-            row = {"task": one[0], "arms": (one[1:], other[1:])}
-            row |= {outcome: difference(first[outcome], second[outcome]) for outcome in first}
-            rows.append(row | {"quiet": quiet(*one) - quiet(*other)})
-    return rows
-
-
-def kind(pair: dict) -> str:
-    """The kind of difference between the two arms of a pair, one of KINDS."""
-    weights = {weight for _, weight in pair["arms"]}
-    if len(weights) == 1:
-        return KINDS[1]
-    if OTHERS[2] in weights:
-        return KINDS[3]
-    return KINDS[2] if weights - {*POWERS} else KINDS[0]
-
-
-def judged(pairs: list[dict], name: str) -> list[tuple[int, int]]:
-    """For each of KINDS, of the differences at the end and over training whose interval excludes 0:
-    how many the arm with the larger `name` leads, and how many there are."""
-    leads = {each: [] for each in KINDS}
-    for pair in pairs:
-        for gap in (pair["end"], pair["training"]):
-            if gap["interval"] and np.prod(gap["interval"]) > 0:
-                leads[kind(pair)].append(gap["difference"] * pair[name] > 0)
-    return [(sum(decided), len(decided)) for decided in leads.values()]
+def ahead(results: list[dict]) -> tuple[int, int, int]:
+    """Of the differences between two powers of sigma, at the end and over training, that exclude 0
+    with the seeds of FRESH: how many the quieter arm leads, how many the larger power, and how many
+    there are."""
+    table, quieter, larger = arms(results, fresh=True), [], []
+    pairs = combinations(POWERS, 2)  # the smaller power first
+    for task, per_token, pair in product(TASKS, (True, False), pairs):
+        one, other = ((task, per_token, weight) for weight in pair)
+        for outcome in table[one]:
+            gap = difference(table[one][outcome], table[other][outcome])
+            if np.prod(gap["interval"]) > 0:
+                leads = gap["difference"] > 0
+                quieter.append(leads == (quiet(*one) > quiet(*other)))
+                larger.append(not leads)
+    return sum(quieter), sum(larger), len(larger)
 
 
 def main(config: GridConfig) -> None:

@@ -38,14 +38,12 @@ stages = {(name, step): [run for run in results if (run["task"], run["step"]) ==
           for name, task in STUDENTS.items() for step in estimators.STEPS}
 seeds, n = len(stages["slips", 0]), results[0]["completions"]
 
-def cosine(student, step, name, divisor="sum", scale="gradient"):
-    return estimators.cosine(STUDENTS[student], step, name, divisor, scale)
+def cosine(student, step, name, divisor="sum"):
+    return estimators.cosine(STUDENTS[student], step, name, divisor)
 
 def by_seed(student, step, name):
     """The cosines of `cosine`, one for each run."""
-    return np.array([row[3] for run in stages[student, step] for batches in run["of batches"]
-                     if batches["G"] == 8 for row in batches["estimators"]
-                     if row[:3] == [name, "sum", "gradient"]])
+    return np.array([run["cosines"][name]["sum"] for run in stages[student, step]])
 
 columns = [(name, step) for name in STUDENTS for step in (0, 20)]
 rules = ("σ^1", "σ^2", "(G − k)/G", "c(k)", "no baseline")
@@ -281,13 +279,8 @@ def draw(step_length, divisor):
     return points_by_power(points, weights.POWERS, weights.TASKS)
 
 knob(draw, step_length=list(by_length), divisor=["÷ length", "no ÷ length"])
-fresh = weights.compared(runs, fresh=True)
-for pair in fresh:
-    powers = [float(name[2:]) if name in weights.POWERS else 0 for _, name in pair["arms"]]
-    pair["power"] = powers[0] - powers[1]
-larger_again, quiet_again = weights.judged(fresh, "power")[0], weights.judged(fresh, "quiet")[0]
-assert larger_again[0] == larger_again[1] == quiet_again[0]
-assert len({*weights.judged(fresh, "quiet")[3]}) == 1
+quieter, larger, decided = weights.ahead(runs)
+assert quieter == larger == decided
 of_power = {name: [gap for length in by_length for kept in (True, False)
                    for gap in gaps((name, kept), ("σ^1", kept), length)]
             for name in weights.POWERS if name != "σ^1"}
@@ -310,7 +303,7 @@ undivided = [[100 * four[i]["difference"] for four in plain.values()] for i in (
 #
 # **σ² differs from σ by small amounts, both ways**: by {=shown(lowest)} to {=shown(highest)} points over all positions of the sliders, and {=undecided} of {=len(of_power["σ^2"])}
 # intervals contain 0. A larger power tends to be ahead, σ³ by up to {=shown(cubed)} points, and we cannot say that noise is the reason: on five new seeds the rule
-# "the quieter power wins", fixed in advance, was right in {=quiet_again[0]} of {=quiet_again[1]} significant comparisons, and so was "the larger power wins".
+# "the quieter power wins", fixed in advance, was right in {=quieter} of {=decided} significant comparisons, and so was "the larger power wins".
 #
 # **÷ length can matter as much as the baseline.** On arithmetic before training wrong completions are short and noisy, and a mean over tokens makes
 # short ones count more: GRPO's cosine falls from {=table["σ^1"][0]:.2f} to {=averaged[0]:.2f}. In the other five cases it changes by {=abs(shorter[1:]).max():.2f} at most. Such an update does not point
@@ -364,12 +357,11 @@ assert abs(over_all_draws(of_halves)("") - 5) < 1e-9
 
 
 # %% [fold]
-def shares(student, step, ks, G=8):
+def shares(student, step, ks, G=estimators.G):
     """Of the squared length and the progress of GRPO's updates, and of the mixed groups, the share
     that groups with these k have."""
-    by_k = np.array([next(of_G["by k"] for of_G in run["of batches"] if of_G["G"] == G)
-                     for run in stages[student, step]])  # (seeds, k = 1..G-1, 5)
-    n, squared, _, progress, _ = np.moveaxis(by_k, 2, 0)
+    by_k = np.array([run["by k"] for run in stages[student, step]])  # (seeds, k = 1..G-1, 3)
+    n, squared, progress = np.moveaxis(by_k, 2, 0)
     sigma = identity.sigma(np.arange(1, G), G)
     parts = [(n * x).sum(axis=0) for x in (sigma**2 * squared, sigma * progress, 1)]
     return [part[[k - 1 for k in ks]].sum() / part.sum() for part in parts]
