@@ -1,4 +1,4 @@
-"""The results of baselines.py: its comparisons, and its tables and figures on the page of results.
+"""The results of baselines.py: its comparisons, and its tables and figure on the page of results.
 
 tests/test_compare.py holds the text of the pages to these numbers.
 """
@@ -11,12 +11,11 @@ from matplotlib.figure import Figure
 
 from lessons.experiments import baselines, grid, paired, shrinkage
 from lessons.experiments.baselines import BUDGETS, GROUP_SIZES, TASKS
-from lessons.experiments.compare_figures import doublings, draw_line, finish, look, tidy
+from lessons.experiments.compare_figures import doublings, draw_line, finish, look
 from lessons.experiments.compare_tables import FIGURES, README
 from lessons.experiments.estimators import BATCH
 from lessons.experiments.grid import cell, load_runs, markdown, select
 from lessons.experiments.paired import LEVEL
-from toy_env.plots import BLUE, GREY
 
 MEAN = "R − mean"  # what the others are compared with
 COLUMNS = {  # by heading: a task and an outcome
@@ -74,44 +73,17 @@ def budgets_table(table: dict[int, list[dict]]) -> str:
     return markdown(["G", *(f"after {completions:,}" for completions in SHOWN)], rows)
 
 
-def draw_learned(table: dict[str, dict], path: Path) -> None:
-    """The differences of `learned` with their intervals, a panel for each column."""
-    figure = Figure(figsize=(12, 3.6), layout="constrained")
-    rows = [row for row in table if row != MEAN]
-    y = np.arange(len(rows))[::-1]
-    for axis, column in zip(figure.subplots(1, len(COLUMNS), sharey=True), COLUMNS):
-        for height, row in zip(y, rows):
-            gap = table[row][column]["gap"]
-            axis.plot(100 * np.array(gap["interval"]), [height] * 2, color=BLUE, linewidth=1.5)
-            axis.plot(100 * gap["difference"], height, "o", color=BLUE, markersize=5)
-        axis.axvline(0, color="black", linewidth=0.8)
-        axis.set_yticks(y, rows)
-        tidy(axis, column, "points above R − mean")
-    figure.savefig(path, dpi=110)
-
-
-def draw_budgets(table: dict[int, list[dict]], path: Path) -> None:
-    """Accuracy over completions for each group size, and over the group size after each number of
-    completions."""
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    sizes, x = [*table], np.array(BUDGETS) * BATCH
-    over_completions, over_size = figure.subplots(1, 2)
-    means = np.array([[number["mean"] for number in numbers] for numbers in table.values()])
+def draw() -> None:
+    """Draw accuracy over completions for each group size: `budgets` of the committed runs."""
+    figure, table = Figure(figsize=(6, 4), layout="constrained"), found()[1]
+    axis = figure.subplots()
     for i, (G, numbers) in enumerate(table.items()):
+        means = [number["mean"] for number in numbers]
         interval = np.array([number["interval"] for number in numbers]).T
-        draw_line(over_completions, x, means[i], interval, f"G = {G}", look("", i, len(table)))
-    for i, completions in enumerate(x):
-        over_size.plot(sizes, means[:, i], color=GREY, linewidth=1)
-        best = means[:, i].argmax()
-        over_size.plot(sizes[best], means[best, i], "o", color="black", markersize=5)
-        name = f"{completions:,}" if not 8192 < completions < x[-1] else ""  # they would overlap
-        text = {"textcoords": "offset points", "fontsize": 8, "ha": "right"}
-        over_size.annotate(name, (2, means[0, i]), (-5, -3), **text)
-    over_size.set_xlim(1.2, 80)
-    doublings(over_completions, [*SHOWN], "Held-out accuracy", "completions sampled")
-    heading = "The same after so many completions; dot: the best"
-    doublings(over_size, sizes, heading, "G, completions of a group")
-    finish(figure, path)
+        completions, style = np.array(BUDGETS) * BATCH, look("", i, len(table))
+        draw_line(axis, completions, means, interval, f"G = {G}", style)
+    doublings(axis, [*SHOWN], "Held-out accuracy", "completions sampled")
+    finish(figure, FIGURES / "group_size.png")
 
 
 def found() -> tuple[dict, dict]:
@@ -126,10 +98,3 @@ def texts() -> dict[Path, dict[str, str]]:
     knob = shrinkage.gaps_table(shrinkage.compared(load_runs(shrinkage.RESULTS)))
     tables = {"baselines": gaps_table(of_baselines), "group_size": budgets_table(of_sizes)}
     return {README: tables | {"shrinkage": knob}}
-
-
-def draw() -> None:
-    """Draw the figures of the page."""
-    of_baselines, of_sizes = found()
-    draw_learned(of_baselines, FIGURES / "baselines.png")
-    draw_budgets(of_sizes, FIGURES / "group_size.png")

@@ -1,5 +1,5 @@
 """The pages with committed numbers, README.md beside this file and the front page, and
-baselines.py's figures, anew:
+baselines.py's figure, anew:
 
 python lessons/experiments/page.py
 """
