@@ -50,7 +50,6 @@ class Run:
     hard: np.ndarray  # (steps + 1,) mean solve rate of the n // 4 prompts hardest at the start
     mean: np.ndarray  # (steps + 1,) mean solve rate of all prompts
     groups: np.ndarray  # (steps + 1,) groups drawn so far, per prompt
-    mixed: np.ndarray  # (steps + 1,) groups so far that moved something, per prompt
     smallest_update: float  # the smallest of any prompt in any step
     p: np.ndarray  # (n,) solve rates at the end
 
@@ -73,37 +72,32 @@ def run(
     G: int = GROUP_SIZE,
     learning_rate: float = LEARNING_RATE,
     steps: int = STEPS,
-    silent: str = "keep",
-    max_draws: int = 4,
+    max_draws: int = 1,
     compete: float = 0.0,
 ) -> Run:
     """Train the prompts with a rule from identity.RULES.
 
-    silent: "keep" a silent group, and nothing moves; or "redraw" the same prompt until its group is
-        mixed, at most `max_draws` groups in all: the paper's DAPO arm.
+    max_draws: how many groups of a prompt are drawn, at most, until one is mixed; 4 in the paper's
+        DAPO arm.
     compete: the share of the prompts' mean push that is taken from every prompt. 1 keeps the sum of
         the logits.
     """
     rng, n = np.random.default_rng((seed, 1)), len(p0)
     # Exactly a quarter. The paper takes all p0 up to the quantile, with ties up to 27 %.
     theta, hardest = np.log(p0 / (1 - p0)), np.argsort(p0, kind="stable")[: n // 4]
-    drawn = moved = 0
-    smallest, states = np.inf, []
+    drawn, smallest, states = 0, np.inf, []
     for step in range(steps + 1):
         p = 1 / (1 + np.exp(-theta))
-        states.append((p[hardest].mean(), p.mean(), drawn / n, moved / n))
+        states.append((p[hardest].mean(), p.mean(), drawn / n))
         if step == steps:
             break
         order = rng.permutation(n)
-        k = rng.binomial(G, p[order])
-        drawn += n
-        mixed = (k > 0) & (k < G)
-        for _ in range(max_draws - 1 if silent == "redraw" else 0):
+        k, mixed = np.zeros(n, dtype=int), np.zeros(n, dtype=bool)
+        for _ in range(max_draws):
             again = np.flatnonzero(~mixed)
             k[again] = rng.binomial(G, p[order[again]])
             drawn += len(again)
             mixed = (k > 0) & (k < G)
-        moved += np.count_nonzero(mixed)
         update = np.empty(n)
         update[order] = _updates(rule, G, k, p[order])
         smallest = min(smallest, update.min())
@@ -130,7 +124,7 @@ def run_arms(seeds: Sequence[int], names: Sequence[str] = ()) -> dict[str, list[
         arms = {
             "GRPO": {"rule": "GRPO"},
             "Dr. GRPO": {"rule": "Dr. GRPO"},
-            "same-prompt redraw": {"rule": "GRPO", "silent": "redraw"},
+            "same-prompt redraw": {"rule": "GRPO", "max_draws": 4},
             "Dr. GRPO, matched first step": {"rule": "Dr. GRPO", "learning_rate": matched},
         }
         for name in names or arms:

@@ -283,7 +283,7 @@ more = {name: np.greater(after[name]["seeds"], before[name]["seeds"]).sum()
         for name in ("final", "entropy")}
 
 paper = controlled_run.run("GRPO", np.linspace(0.02, 0.98, 2000), seed=0, G=G,
-                           silent="redraw", max_draws=4)
+                           max_draws=4)
 drawn = paper.groups[-1] / controlled_run.STEPS  # groups for each prompt and step
 assert abs(drawn - 3.5) < 0.05  # as published
 
