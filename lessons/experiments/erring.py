@@ -84,11 +84,7 @@ def errors(J: float, composition: str) -> dict[str, float]:
 
 # Groups of runs, by their subject: the settings of Run.
 COMPOSED = {(J, made): errors(J, made) for J in JS for made in COMPOSITIONS}
-ALGORITHMS = {
-    (name, made): {"advantage": name} | (errors(0.4, made) if made else {})
-    for name in ("Dr. GRPO", "REINFORCE")
-    for made in ("", "accepted", "rejected")
-}
+REINFORCE = {"accepted": {"advantage": "REINFORCE"} | errors(0.4, "accepted")}
 FIXED = {J: errors(J, "both") | {"fixed": True} for J in (0.6, 0.2)}
 FORMS = {name: {"form": name} for name in WRONG_VERDICTS}
 AS_OFTEN = {  # random errors, as often as two of the forms err at the base model
@@ -122,7 +118,7 @@ for updates, batch, J, made in product(UPDATES, (256, CALM), (1.0, *JS[:3]), COM
         LAGS[updates, "AdamW", J, made] = UPDATES[updates] | errors(J, made) | {"steps": 16}
 COIN = {"clipped": COMPOSED[0.0, "both"]}
 COIN["unclipped"] = COIN["clipped"] | UPDATES["unclipped"]
-GROUPS = [COMPOSED, ALGORITHMS, FIXED, FORMS, AS_OFTEN, SIGNAL, RANDOM, PLAIN, LAGS, COIN]
+GROUPS = [COMPOSED, REINFORCE, FIXED, FORMS, AS_OFTEN, SIGNAL, RANDOM, PLAIN, LAGS, COIN]
 
 
 class Verifier:
@@ -308,7 +304,7 @@ PREDICTIONS = [
     (
         (-100, -5),
         "REINFORCE loses 5 points more than GRPO by acceptances at J = .4.",
-        [(ALGORITHMS["REINFORCE", "accepted"], COMPOSED[0.4, "accepted"])],
+        [(REINFORCE["accepted"], COMPOSED[0.4, "accepted"])],
     ),
     (
         (-100, -1),

@@ -39,7 +39,6 @@ from toy_env.tasks import TASKS, base_model, load_task
 RESULTS = Path(__file__).parent / "estimators.json"
 SLIPS = "lessons.experiments.slips"  # its base is made here; the other two come with the repository
 STEPS, G, BATCH = (0, 20, 60), 8, 256
-SIZES = (256, 1024, 4096)  # numbers of completions, to see how estimates depend on it
 
 
 @dataclass
@@ -134,14 +133,13 @@ class Completions:
 
 def measure_prompt(completions: Completions) -> dict:
     """The moments of one prompt's scores, of sums over tokens and of means, from both halves of its
-    completions; and v+ and v- from the first ones."""
+    completions."""
     drawn, right, inner = completions.drawn, completions.right, completions.inner
     lengths = completions.different.mask.sum(dim=1).numpy()
     kinds, halves = (inner, inner / np.outer(lengths, lengths)), np.array_split(drawn, 2)
     return {
         "right": [int(right[half].sum()) for half in halves],
         "moments": [[moments(half, right, kind) for kind in kinds] for half in halves],
-        "growth": [moments(drawn[:n], right, inner)[:2] for n in SIZES],
     }
 
 
