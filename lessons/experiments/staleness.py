@@ -25,7 +25,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils import parameters_to_vector
 
 from algorithms import grpo
 from lessons.experiments import grid, paired
@@ -45,7 +44,7 @@ STALENESS = (1, 4, 8, 16, 32)  # U: updates for each rollout batch
 RATES, STEP_LENGTHS = (1e-4, 2e-4, 4e-4), (0.008, 0.016, 0.032)
 REUSE = [{"epochs": 4, "rate": rate} for rate in RATES]
 REUSE += [{"epochs": 4, "step_length": length} for length in STEP_LENGTHS]
-EVALUATED = (3, 6, 9, 12)  # batches after which runs with U = 8 are evaluated, besides the end
+EARLY = 3  # batches after which runs with U = 8 are evaluated, besides the end
 REPEATED, REPEATS, ROUNDING = 5, 10, 1e-7  # the seed that is repeated; relative changes of weights
 OLD, CLIP, CISPO, UNWEIGHTED = "no correction", "GRPO's clip", "CISPO", "clip without weights"
 ONCE_ARMS, REUSE_ARMS = (OLD, CLIP, "clip-higher", "GSPO", CISPO), (OLD, CLIP, CISPO, UNWEIGHTED)
@@ -85,11 +84,10 @@ def runs_of(seeds: int) -> list[Run]:
 
 
 def train(run: Run) -> dict:
-    """Train. Returns the held-out accuracy along the way and at the end; means over all updates of
-    the share of tokens whose gradient is stopped ("stopped", among those with an advantage), of
-    |log ratio| ("moved"), and of the length of the optimizer's step ("step"); and means over all
-    batches of the tokens of a completion ("length") and, if sampler and trainer differ, of their
-    `spread`."""
+    """Train. Returns the held-out accuracy after EARLY batches and at the end; means over all
+    updates of the share of tokens whose gradient is stopped ("stopped", among those with an
+    advantage) and of |log ratio| ("moved"); and means over all batches of the tokens of a
+    completion ("length") and, if sampler and trainer differ, of their `spread`."""
     policy, _ = load_policy("base")
     if run.repeat:
         generator = torch.Generator().manual_seed(run.repeat)
@@ -125,10 +123,7 @@ def train(run: Run) -> dict:
             (gradient,) = torch.autograd.grad(loss, logps, retain_graph=True)  # (b, T)
             stopped = (gradient == 0)[mask & (A != 0)].double().mean().nan_to_num()
             moved = (logps - batch["old_logps"]).abs()[mask].double().mean()
-            vector = parameters_to_vector(policy.parameters()).detach()
-            step = (vector - last.get("vector", vector)).norm()  # made by the update before
-            last["vector"] = vector
-            updates.append([stopped.item(), moved.item(), step.item()])
+            updates.append([stopped.item(), moved.item()])
         return loss
 
     def update(policy, optimizer: torch.optim.Optimizer, config, step: int) -> None:
@@ -139,20 +134,18 @@ def train(run: Run) -> dict:
         else:
             clipped_step(policy, optimizer, config, step)
 
-    steps = run.completions // (MINIBATCH * run.staleness)
     settings = {
         "seed": run.seed,
-        "steps": steps,
+        "steps": run.completions // (MINIBATCH * run.staleness),
         "prompts_per_step": MINIBATCH * run.staleness // 8,
         "num_minibatches": run.staleness,
         "epochs": run.epochs,
         "learning_rate": run.rate,
     }
-    evaluated = tuple(step for step in EVALUATED if step < steps and run.staleness == 8)
+    evaluated = (EARLY,) if run.staleness == 8 else ()
     replaced = {"collect": collect, "policy_loss": policy_loss, "update": update}
     learnt = learn(grpo, settings, advantages, **replaced, policy=policy, evaluated=evaluated)
-    means = dict(zip(("stopped", "moved", "step"), np.mean(updates, axis=0).tolist()))
-    means["step"] *= len(updates) / max(1, len(updates) - 1)  # the first has none before it
+    means = dict(zip(("stopped", "moved"), np.mean(updates, axis=0).tolist()))
     means |= {name: float(np.mean([batch[name] for batch in batches])) for name in batches[0]}
     return rounded({"accuracy": [*learnt["held_out"], learnt["end"]]} | means)
 
@@ -168,8 +161,8 @@ def select(runs: list[dict], **settings) -> list[dict]:
 
 
 def gap(runs: list[dict], one: dict, other: dict, at: int = -1) -> dict:
-    """`paired.difference` in held-out accuracy between the runs of two settings. at: the number of
-    the evaluation."""
+    """`paired.difference` in held-out accuracy between the runs of two settings: at the end, or
+    after EARLY batches (at=0)."""
     ours, theirs = (
         [run["accuracy"][at] for run in select(runs, **settings)] for settings in (one, other)
     )
@@ -183,9 +176,9 @@ def sds(runs: list[dict]) -> list[float]:
     return [float(np.std([run["accuracy"][-1] for run in part], ddof=1)) for part in both]
 
 
-def versus(arms: Sequence[str], other: str, *settings: dict) -> list[tuple[dict, dict]]:
-    """Pairs of settings: each arm and the other arm, with each of the settings."""
-    return [({"arm": arm, **each}, {"arm": other, **each}) for arm in arms for each in settings]
+def versus_clip(arms: Sequence[str], *settings: dict) -> list[tuple[dict, dict]]:
+    """Pairs of settings: each arm and GRPO's clip, with each of the settings."""
+    return [({"arm": arm, **each}, {"arm": CLIP, **each}) for arm in arms for each in settings]
 
 
 # Written before these runs, and after: staleness, samplers, and reuse at 2e-4 with other draws; a
@@ -203,39 +196,39 @@ PREDICTIONS = {
     "stalest": (
         (-100, -20),
         "At U = 32 it is 20 points or more below GRPO's clip.",
-        versus([OLD], CLIP, STALEST),
+        versus_clip([OLD], STALEST),
     ),
     "corrected": (
         (-3, 3),
         "At U = 32 clip-higher, GSPO and CISPO are within 3 points of GRPO's clip.",
-        versus(ONCE_ARMS[2:], CLIP, STALEST),
+        versus_clip(ONCE_ARMS[2:], STALEST),
     ),
     "begun": (
         (5, 20),
         "After 768 completions, at 2e-4, CISPO is 5 to 20 points above GRPO's clip.",
-        versus([CISPO], CLIP, REUSE[1]),
+        versus_clip([CISPO], REUSE[1]),
         0,
     ),
     "equal rate": (
         (-100, -1),
         "At the end CISPO is a point or more below GRPO's clip at each rate: 1e-4, 2e-4, 4e-4.",
-        versus([CISPO], CLIP, *REUSE[:3]),
+        versus_clip([CISPO], *REUSE[:3]),
     ),
     "equal steps": (
         (-3, 3),
         "With steps of .008 and of .016 it ends within 3 points of GRPO's clip.",
-        versus([CISPO], CLIP, *REUSE[3:5]),
+        versus_clip([CISPO], *REUSE[3:5]),
     ),
     "long steps": (
         (-100, -3),
         "With steps of .032 it ends 3 points or more below.",
-        versus([CISPO], CLIP, REUSE[5]),
+        versus_clip([CISPO], REUSE[5]),
     ),
     "no weights": (
         (-3, 3),
         "The clip without weights ends within 3 points of GRPO's clip at each rate and step "
         "length.",
-        versus([UNWEIGHTED], CLIP, *REUSE),
+        versus_clip([UNWEIGHTED], *REUSE),
     ),
     "bfloat16": (
         (-3, 3),
