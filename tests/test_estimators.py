@@ -171,11 +171,10 @@ def test_length_and_progress_of_a_batch(rollout, monkeypatch):
     stage = SimpleNamespace(draw=lambda P, G: (mixed, R), policy=policy, run=run)
     result = estimators.measure_batches(stage, direction, direction.norm().item(), 2.0)
     S, lengths = estimators.scores(policy, mixed), mixed.mask.sum(dim=1, keepdim=True)
-    for name in ("σ^1", "no baseline"):
-        weighted = torch.from_numpy(ESTIMATORS[name](Batch(R))).view(-1, 1) * S
-        for divisor, g in (("sum", weighted), ("mean", weighted / lengths)):
-            cosine = torch.cosine_similarity(g.mean(dim=0), direction, dim=0).item()
-            assert result["cosines"][name][divisor] == pytest.approx(cosine)
+    for name, divisor in (("σ^1", 1), ("no baseline", 1), ("σ^1 ÷ length", lengths)):
+        A = torch.from_numpy(ESTIMATORS[name.removesuffix(" ÷ length")](Batch(R))).view(-1, 1)
+        cosine = torch.cosine_similarity((A * S / divisor).mean(dim=0), direction, dim=0).item()
+        assert result["cosines"][name] == pytest.approx(cosine)
     contrast = S[[0, 3]].mean(dim=0) - S[[1, 2, 4, 5]].mean(dim=0)
     length, progress = contrast.norm().item(), (contrast @ direction).item()
     assert result["by k"][1] == pytest.approx([2, length**2, progress])

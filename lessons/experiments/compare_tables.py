@@ -116,12 +116,6 @@ def compared(experiment: str, arms: dict) -> dict:
 # ---------------------------------------------------------------------- tables
 
 
-def find(results: dict, arm: str, other: str, number: str = "at_budget") -> dict:
-    """A comparison of an experiment."""
-    names = {"arm": arm, "other": other, "number": number}
-    return next(c for c in results["comparisons"] if names.items() <= c.items())
-
-
 def gaps_of(results: dict, arm: str) -> list[dict]:
     """The comparisons of an arm with others."""
     return [comparison for comparison in results["comparisons"] if comparison["arm"] == arm]

@@ -185,6 +185,7 @@ def best_of_the_others(batch: Batch) -> np.ndarray:
 
 ESTIMATORS = {  # advantages (P, G) from a Batch
     **{name: weighing(name) for name in (*WEIGHTS, "c(k)")},
+    "σ^1 ÷ length": lambda batch: ESTIMATORS["σ^1"](batch) / batch.lengths,
     "no baseline": lambda batch: batch.rewards,
     "b = 1": lambda batch: batch.rewards - 1,
     "OPO": lambda batch: batch.rewards - np.average(batch.rewards, 1, batch.lengths, keepdims=True),
@@ -218,8 +219,8 @@ def true_gradient(stage: "Stage") -> tuple[Tensor, float]:
 
 def measure_batches(stage: "Stage", gradient: Tensor, length: float, v_ratio: float) -> dict:
     """For every estimator the mean cosine of a batch with the true gradient, (parameters,), of this
-    length, where a completion counts by the sum over its tokens or by their mean; and `by_k`."""
-    cosines, groups = {name: {"sum": [], "mean": []} for name in ESTIMATORS}, []
+    length; and `by_k`."""
+    cosines, groups = {name: [] for name in ESTIMATORS}, []
     for _ in range(stage.run.batches):
         rollout, R = stage.draw(BATCH // G, G)
         S, lengths = scores(stage.policy, rollout), rollout.mask.sum(dim=1).numpy()
@@ -227,14 +228,11 @@ def measure_batches(stage: "Stage", gradient: Tensor, length: float, v_ratio: fl
         batch = Batch(R, lengths.reshape(R.shape), np.diag(inner).reshape(R.shape), v_ratio)
         groups.append(contrasts(batch, inner, progress))
         for name, estimator in ESTIMATORS.items():
-            for divisor, tokens in (("sum", 1), ("mean", lengths)):
-                a = estimator(batch).flatten() / len(lengths) / tokens
-                cosine = a @ progress / np.sqrt(max(a @ inner @ a, 1e-30)) / length
-                cosines[name][divisor].append(cosine)
-    for of_name in cosines.values():
-        for divisor, values in of_name.items():
-            of_name[divisor] = np.mean(values)
-    return {"cosines": cosines, "by k": by_k(np.concatenate(groups))}
+            a = estimator(batch).flatten()
+            cosine = a @ progress / np.sqrt(max(a @ inner @ a, 1e-30)) / length
+            cosines[name].append(cosine)
+    means = {name: np.mean(values) for name, values in cosines.items()}
+    return {"cosines": means, "by k": by_k(np.concatenate(groups))}
 
 
 def contrasts(batch: Batch, inner: np.ndarray, progress: np.ndarray) -> np.ndarray:
@@ -263,11 +261,11 @@ def published() -> list[dict]:
     return load_runs(RESULTS)
 
 
-def cosine(task: str, step: int, name: str, divisor: str = "sum") -> float:
+def cosine(task: str, step: int, name: str) -> float:
     """The mean cosine with the true gradient in the committed results, over batches and training
     seeds."""
     runs = select(published(), {"task": task, "step": step})
-    return float(np.mean([run["cosines"][name][divisor] for run in runs]))
+    return float(np.mean([run["cosines"][name] for run in runs]))
 
 
 # ---------------------------------------------------------------------- all of them

@@ -259,7 +259,7 @@ front_page = f'{results["no_kl"]["arms"]["GRPO"]["at_budget"]["mean"]:.3f}'[1:]
 kl_gain = grid.change(without_kl)
 assert without_kl["interval"][0] > 0 and [row[2][:2] for row in ours].count("**") == 1
 
-find, change = compare_tables.find, compare_tables.change
+gaps_of, change = compare_tables.gaps_of, compare_tables.change
 ablation, movement = results["ablation"]["arms"], results["movement"]["arms"]
 dapo_runs, seeds = results["shared"]["arms"]["DAPO"], len(results["ablation"]["seeds"])
 cost = dapo_runs["completions"]["mean"] / dapo_runs["budget"]  # drawn for each one trained on
@@ -273,9 +273,9 @@ assert at_the_mean < by_step < in_log and abs(in_log - cost) < 0.1
 *_, slower = movement
 arms = (ablation[above], ablation[last], movement[slower])
 without, alone, unmoved = (arm["update_norm"]["mean"] for arm in arms)
-main, no_kl = (find(results[name], "DAPO", "GRPO") for name in ("shared", "no_kl"))
-gained = find(results["ablation"], last, above)
-at_equal_length = find(results["movement"], slower, above)
+(main,), (no_kl,) = (gaps_of(results[name], "DAPO") for name in ("shared", "no_kl"))
+(gained,) = gaps_of(results["ablation"], last)
+(at_equal_length,) = gaps_of(results["movement"], slower)
 assert min(gap["interval"][0] for gap in (main, gained, at_equal_length)) > 0
 assert no_kl["interval"][1] < 0 and alone > without > unmoved
 before, after = (ablation[arm] for arm in ("+ overlong filtering", "+ clip-higher"))

@@ -38,12 +38,12 @@ stages = {(name, step): [run for run in results if (run["task"], run["step"]) ==
           for name, task in STUDENTS.items() for step in estimators.STEPS}
 seeds, n = len(stages["slips", 0]), results[0]["completions"]
 
-def cosine(student, step, name, divisor="sum"):
-    return estimators.cosine(STUDENTS[student], step, name, divisor)
+def cosine(student, step, name):
+    return estimators.cosine(STUDENTS[student], step, name)
 
 def by_seed(student, step, name):
     """The cosines of `cosine`, one for each run."""
-    return np.array([run["cosines"][name]["sum"] for run in stages[student, step]])
+    return np.array([run["cosines"][name] for run in stages[student, step]])
 
 columns = [(name, step) for name in STUDENTS for step in (0, 20)]
 rules = ("σ^1", "σ^2", "(G − k)/G", "c(k)", "no baseline")
@@ -64,7 +64,7 @@ in_19 = [np.mean([np.mean(stage["cosines"][name]) for stage in load_runs(baselin
          for name in ("R", "R − mean")]
 assert below.sum() == 2 and late[0] < late[1] and in_19[0] > in_19[1]
 apart = max(abs(table["σ^1"] - table["σ^2"]))
-averaged = np.array([cosine(*column, "σ^1", "mean") for column in columns])
+averaged = np.array([cosine(*column, "σ^1 ÷ length") for column in columns])
 shorter = averaged - table["σ^1"]
 assert shorter.argmin() == 0
 
