@@ -72,8 +72,13 @@ def placed(k: int, lengths: list[int], C: int, powers=(0, 1)) -> np.ndarray:
     return advantages / [G * C, sum(lengths)]
 
 
-RFT = {
-    "R: online RFT": lambda R: R,
+MIXED = np.array([0.02, 0.1, 0.3, 0.6])  # success probabilities at the start
+q = 1 - MIXED
+# In groups of 8 a prompt's expected first update is as long as pq if A = R, and (1 - q^8) / p times
+# as long for the mean over the right ones; this is for all of MIXED together
+AS_LONG = np.linalg.norm(q - q**9) / np.linalg.norm(MIXED * q)
+OVER_RIGHT = {
+    "A = R, first steps as long": lambda R: AS_LONG * R,
     "divided by G twice": lambda R: R / max(R.sum(), 1),
     "k = 0 not caught": lambda R: R * len(R) / R.sum(),
 }
@@ -125,10 +130,10 @@ CHECKS = {
         "inputs": [{"rewards": np.array(row)} for row in ([1.0, 0, 0, 1, 0], [0.0, 0, 0])],
         "mistakes": {
             "that is online RFT, a sum: a mean over the right ones also divides by their number": (
-                RFT["R: online RFT"]
+                lambda R: R
             ),
             "the loss of reinforce.py divides by G already: put G back": (
-                RFT["divided by G twice"]
+                OVER_RIGHT["divided by G twice"]
             ),
         },
     },
@@ -160,11 +165,10 @@ CHECKS = {
 }
 
 
-def mean_success(rft_advantages) -> list[float]:
-    """The success probability, the mean over 40 prompts, ten each of .02, .1, .3 and .6 at the
-    start: a softmax over five answers, the first right, at a rate of .3. Where the logits are nan
-    it counts as 0."""
-    starts, generator, means = np.tile([0.02, 0.1, 0.3, 0.6], 10), torch.Generator(), []
+def mean_success(mean_over_right, starts=MIXED[:1]) -> list[float]:
+    """The success probability, the mean over 40 prompts that begin at these: a softmax over five
+    answers, the first right, at a rate of .3. Where the logits are nan it counts as 0."""
+    starts, generator, means = np.tile(starts, 40 // len(starts)), torch.Generator(), []
     z = F.pad(torch.tensor(np.log(4 * starts / (1 - starts))).view(-1, 1), (0, 4))
     generator.manual_seed(0)
     for _ in range(61):
@@ -172,7 +176,7 @@ def mean_success(rft_advantages) -> list[float]:
         means.append(pi[:, 0].nan_to_num().mean().item())
         drawn = pi.nan_to_num(1).multinomial(8, True, generator=generator)
         with np.errstate(all="ignore"):
-            A = [rft_advantages(R) for R in (drawn == 0).double().numpy()]
+            A = [mean_over_right(R) for R in (drawn == 0).double().numpy()]
         score = F.one_hot(drawn, 5) - pi.unsqueeze(1)
         z = z + 0.3 * (torch.tensor(np.array(A, float)).unsqueeze(2) * score).mean(dim=1)
     return means
@@ -181,7 +185,7 @@ def mean_success(rft_advantages) -> list[float]:
 def mean_success_from_base(expected_update) -> list[float]:
     """The success probability, the mean over four prompts, under expected updates on completions
     of the base: a softmax over five answers, the first right, at a rate of 2."""
-    starts, R, means = np.array([[0.02], [0.1], [0.3], [0.6]]), np.eye(5)[0], []
+    starts, R, means = MIXED.reshape(4, 1), np.eye(5)[0], []
     base = np.hstack([starts, np.tile((1 - starts) / 4, 4)])
     z = np.log(base)
     for _ in range(61):
@@ -194,8 +198,8 @@ def mean_success_from_base(expected_update) -> list[float]:
 TRAINED = {
     "12.3": {
         "curve": mean_success,
-        "mistakes": RFT,
-        "labels": ("updates", "p, mean of 40 prompts"),
+        "mistakes": OVER_RIGHT,
+        "labels": ("updates", "p, mean of 40 hard prompts"),
     },
     "12.4": {
         "curve": mean_success_from_base,

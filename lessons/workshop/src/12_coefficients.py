@@ -23,7 +23,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from algorithms import grpo, ppo, reinforce
 from lessons.workshop.float64 import to_float64
 from lessons.workshop.kit import check, knob, trains
-from lessons.workshop.parts.lesson_12 import coefficients_of_a_group
+from lessons.workshop.parts import lesson_12
 from toy_env.arithmetic import Problem, reward
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps, sample
@@ -74,27 +74,34 @@ A_ppo, _ = ppo.compute_advantages(rewards=R.view(1, G), mask=group.mask, values=
 w = {1: coefficients(group, R, old_logps, (2, 1), A_ppo)}
 w_base = coefficients(by_base, R_base, by_base.old_logps, (3, 1))
 w_taught = taught.mask / taught.mask.sum().double()
-shown = {  # who writes the completions; they, their rewards, and their coefficients
-    "GRPO": ("the policy", group, R, w[1]["GRPO"]),
-    "PPO": ("the policy", group, R, w[1]["PPO"]),
-    "DPO": ("the base", by_base, R_base, w_base["DPO"]),
-    "RFT": ("the base", by_base, R_base, w_base["RFT"]),
-    "SFT": ("a teacher", taught, torch.ones(2), w_taught),
+shown = {  # who writes the completions; they, their rewards, and their coefficients; what to see
+    "GRPO": ("the policy", group, R, w[1]["GRPO"],
+             "Right ones go up, wrong ones down, each divided by its length."),
+    "PPO": ("the policy", group, R, w[1]["PPO"],
+            "Each token is judged for itself. The critic here expects the same\n"
+            "everywhere; the jump at the 7 is a KL penalty."),
+    "DPO": ("the base", by_base, R_base, w_base["DPO"],
+            "One right completion goes up, one wrong one down."),
+    "RFT": ("the base", by_base, R_base, w_base["RFT"],
+            "Only right completions, all tokens alike."),
+    "SFT": ("a teacher", taught, torch.ones(2), w_taught,
+            "All tokens of the teacher's completions, alike."),
 }
 
 def show_method(method="GRPO"):
-    writer, data, rewards, weights = shown[method]
+    writer, data, rewards, weights, note = shown[method]
     tokens = [row[mask].numpy() for row, mask in zip(weights, data.mask)]
     title = f"{method}: completions of {writer}"
-    return coefficients_of_a_group(
+    figure = lesson_12.coefficients_of_a_group(
         data.texts, rewards.numpy(), tokens, float(weights.abs().max()), title)
+    figure.axes[0].set_xlabel(note)
+    return figure
 
 knob(show_method, method=list(shown))
 
 # %% [markdown]
 # *Blue tokens are pushed up, orange ones down, white ones not at all (∎: end of the completion). On the right: the mean of each row, with the
-# largest coefficient as 1. See first who is pushed at all: RFT takes only right completions, DPO one right and one wrong one. GRPO divides by
-# the completion's length. PPO judges every token separately. (Its critic here expects the same everywhere; the jump at the 7 is a KL penalty.)*
+# largest coefficient as 1. See first who is pushed at all, then change the method.*
 #
 # In a formula, every update is a weighted sum of scores:
 #
@@ -193,6 +200,9 @@ rho = (logps - old_logps).exp().detach()
 stopped = {name: int(((clipped(A, rho) == 0) & group.mask).sum())
            for name, (_, A, more) in scripts.items() if more}
 assert min(stopped.values()) > 0
+rules = lesson_12.OVER_RIGHT["A = R, first steps as long"], lesson_12.CHECKS["12.3"]["expected"]
+hard_R, hard_mean = (lesson_12.mean_success(rule) for rule in rules)
+all_R, all_mean = (lesson_12.mean_success(rule, lesson_12.MIXED) for rule in rules)
 
 # %% [text]
 # On the second update the clip stops {=stopped["GRPO"]} of {=int(group.mask.sum())} tokens in GRPO and {=stopped["PPO"]} in PPO. GRPO's KL
@@ -200,7 +210,7 @@ assert min(stopped.values()) > 0
 #
 # This algebra does not say which coefficient trains best. In the paper's experiments
 # ([section 5.2.1](https://arxiv.org/abs/2402.03300), Fig. 5) online RFT is as good as RFT at first, and better once the policy has left the
-# model whose completions RFT learns from. Exercise 3 shows what RFT's mean over right completions does to hard prompts.
+# model whose completions RFT learns from. Exercise 3 changes one divisor, and with it how much a hard prompt counts.
 #
 # ## Exercises
 #
@@ -266,26 +276,30 @@ def two_placed(k, lengths, C):
 
 
 # %% [markdown]
-# **3. RFT as an advantage.** `reinforce.py` follows $\frac1G\sum_i A_i \nabla\log\pi_\theta(y_i)$, up to $1/C$. Which advantages make
-# this the mean of $\nabla\log\pi_\theta(y_i)$ over the right completions? A group without right completions gives 0. Below the check it
-# trains a policy on rarely and on often solved prompts.
+# **3. A mean over the right completions.** `reinforce.py` follows $\frac1G\sum_i A_i \nabla\log\pi_\theta(y_i)$, up to $1/C$. Which advantages make
+# this the mean of $\nabla\log\pi_\theta(y_i)$ over the right completions of the group? A group without right completions gives 0. (This is not the table's
+# RFT, which has one divisor for all its data: there a prompt counts the less, the fewer of its completions are right, as with $A = R$.)
+# Below the check your function trains a policy on hard prompts.
 
 
 # %% [exercise]
-def rft_advantages(rewards):
+def mean_over_right(rewards):
     """(G,) advantages from (G,) rewards of 0 and 1 (numpy)."""
     return ...
 
 
 # %% [check]
-check("12.3", rft_advantages)
-trains("12.3", rft_advantages)
+check("12.3", mean_over_right)
+trains("12.3", mean_over_right)
 
-# %% [markdown]
-# *The mean success probability of 40 prompts, which begin between .02 and .6, in groups of 8. With the mean over the right completions, the
-# coefficients of a group that has a right one always have the same sum. With $A = R$ (online RFT) the sum is the smaller, the fewer
-# are right. Two mistakes that run are drawn as well. If G is divided out twice, every step is 1/8 as long. If $k$ = 0 is not caught, a group
-# without a right completion divides 0 by 0: that prompt's logits become nan for good, and the picture counts it as 0.*
+# %% [text]
+# *The mean success probability of 40 hard prompts, which begin at $p$ = .02, in groups of 8. See first how early the thick curve rises: after 30 updates
+# it is at {=hard_mean[30]:.2f}, that of $A = R$ at {=hard_R[30]:.2f}. $A = R$ runs at {=lesson_12.AS_LONG:.1f} times the rate. So its expected first step, over equally many prompts of .02, .1, .3 and
+# .6 together, is as long. Over such a mixture the two have the means {=all_mean[20]:.2f} and {=all_R[20]:.2f} after 20 updates: the steps are alike, and
+# the divisor decides which prompts get them.*
+#
+# *Two mistakes that run: if G is divided out twice, every step is 1/8 as long. If $k$ = 0 is not caught, a group without a right completion
+# divides 0 by 0: that prompt's logits become nan for good, and the picture counts it as 0.*
 
 # %% [hint]
 # $\frac1G\sum_i A_i s_i$ should equal $\frac1k\sum_{\text{right}} s_i$, with $s_i$ the score of a whole completion. What
@@ -293,7 +307,7 @@ trains("12.3", rft_advantages)
 
 
 # %% [solution]
-def rft_advantages(rewards):
+def mean_over_right(rewards):
     # One right completion has the coefficients of a whole group of them: against A = R, hard
     # prompts gain most.
     return rewards * len(rewards) / max(rewards.sum(), 1)
