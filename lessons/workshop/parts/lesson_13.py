@@ -1,8 +1,6 @@
 """The pictures of lesson 13, and the right answers and usual mistakes of its exercises."""
 
-from collections.abc import Callable
 from functools import partial
-from itertools import product
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -65,26 +63,6 @@ def points_by_power(points: np.ndarray, names: tuple, tasks: tuple) -> Figure:
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
-def over_all_draws(estimate: Callable) -> Callable:
-    """The mean of an estimate over all 4,096 draws of 8 right and 4 wrong scores, each (2,) one of
-    two: its exact expectation. `...` and None are no estimates, and give `...`."""
-
-    def answer(mean_over: str):
-        rights, wrongs = (
-            np.array([*product(scores, repeat=n)]) for scores, n in ((RIGHT, 8), (WRONG, 4))
-        )
-        values = [estimate(right.copy(), wrong.copy()) for right in rights for wrong in wrongs]
-        return ... if values[0] is None or values[0] is ... else np.mean(values, axis=0)
-
-    return answer
-
-
-def signal(right, wrong, noise=lambda scores: 0.0):
-    """The squared contrast less an estimate of the noise of both means."""
-    contrast = right.mean(axis=0) - wrong.mean(axis=0)
-    return contrast @ contrast - noise(right) - noise(wrong)
-
-
 def completions_for(target, cosine, n):
     """How many completions have the cosine `target`, if n have another one."""
     return n * (1 / cosine**2 - 1) / (1 / target**2 - 1)
@@ -94,9 +72,6 @@ def weighted_mean(R, scores, power=2):
     """The mean reward, weighted by a power of the score's length; 2 gives the best b."""
     return np.average(R, weights=np.linalg.norm(scores, axis=1) ** power)
 
-
-# The means are (2, 0) and (0, -1).
-RIGHT, WRONG = np.array([[2.0, 3.0], [2.0, -3.0]]), np.array([[3.0, 0.0], [-3.0, -2.0]])
 
 CHECKS = {
     "13.1": {
@@ -131,19 +106,6 @@ CHECKS = {
                 partial(weighted_mean, power=0)
             ),
             "it is the squared length that weighs": partial(weighted_mean, power=1),
-        },
-    },
-    "13.3": {
-        "expected": lambda mean_over: 5.0,
-        "inputs": [{"mean_over": "all draws of 8 right and 4 wrong scores"}],
-        "mistakes": {
-            "the noise of both means is still in it": over_all_draws(signal),
-            "ddof 0 is too small": over_all_draws(
-                partial(signal, noise=lambda scores: scores.var(axis=0).sum() / len(scores))
-            ),
-            "one score's variance: a mean has 1/n of it": over_all_draws(
-                partial(signal, noise=lambda scores: scores.var(axis=0, ddof=1).sum())
-            ),
         },
     },
 }
