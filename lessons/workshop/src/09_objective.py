@@ -98,11 +98,13 @@ show(grpo_weights())
 #
 # $$\Big(\sqrt{\tfrac{b}{a+1}} + \sqrt{\tfrac{a}{b+1}}\Big)^2 \;\le\; a + b$$
 #
-# The left side is the two squares plus twice the product of the roots.
+# In numbers, $G = 8$, $a = 3$, $b = 4$: the squares are $\frac44 = 1$ and $\frac35 = .6$, twice the product of the roots is $2\sqrt{.6} \approx 1.55$; together
+# 3.15, at most 7. In general:
 #
-# - The squares: $\frac{b}{a+1} = b - \frac{ab}{a+1}$ and likewise $\frac{a}{b+1}$, together
-#   $a + b - ab\left(\frac1{a+1} + \frac1{b+1}\right) \le a + b - \frac{2ab}{\sqrt{(a+1)(b+1)}}$ (arithmetic and geometric mean).
-# - Twice the product: $\frac{2\sqrt{ab}}{\sqrt{(a+1)(b+1)}}$. Since $\sqrt{ab} \le ab$ for whole numbers, it is at most what was subtracted.
+# - The first square is $\frac{b}{a+1} = b - \frac{ab}{a+1}$, the second $\frac{a}{b+1} = a - \frac{ab}{b+1}$.
+# - So the squares are $a + b$ less $ab\left(\frac1{a+1} + \frac1{b+1}\right)$. A sum of two numbers is at least twice the root of their product. So at least
+#   $\frac{2ab}{\sqrt{(a+1)(b+1)}}$ is taken off.
+# - Twice the product of the roots puts $\frac{2\sqrt{ab}}{\sqrt{(a+1)(b+1)}}$ on top. Since $\sqrt{ab} \le ab$ for whole numbers, this is at most what was taken off.
 #
 # So the sum is at most $a + b = G-1$. At $ab = 0$ both terms vanish: the bound is reached at $j = 0$, the only case left as $p \to 0$, and at $j = G-1$. ∎
 #
@@ -188,7 +190,7 @@ def climbed(p, G):
 
 # %% [markdown]
 # **3. Find the bug.** This function should return GRPO's weight, but at G = 3 it gives a prompt with $p = .02$ a thirteenth of the weight of
-# one with $p = .5$. Repair it.
+# one with $p = .5$. Repair it. Then use it: at which G does a prompt with $p = 0$ first weigh at least twice as much as one with $p = .5$?
 
 
 # %% [exercise]
@@ -218,6 +220,9 @@ def grpo_weight(p, G):
         wrong = -math.sqrt(j / (G - j))  # k = j; 0 if all are wrong
         total += chance * (right - wrong)
     return total
+
+
+# At G = 16: next(G for G in range(2, 65) if grpo_weight(0, G) >= 2 * grpo_weight(0.5, G))
 
 
 # %% [markdown]
@@ -298,8 +303,9 @@ assert len(seeds) == 10 and gap[64].min() > gap[8].mean()
 #
 # **If prompts compete, GRPO's preference shows, as far as its weights differ.** The hardest quarter starts at {=before:.1f} % and falls under every rule
 # while easier prompts rise. Under Dr. GRPO it is at {=at_end["Dr. GRPO", 8]:.2f} % (G = 8) and {=at_end["Dr. GRPO", 64]:.2f} % (G = 64) after 150 steps. Under GRPO at G = 8 it is at {=at_end["GRPO", 8]:.2f} %. At
-# G = 64 it falls to {=lowest:.1f} % and comes back to {=at_end["GRPO", 64]:.2f} %, where we stopped: it still climbs. But few prompts bring it back. Of the
-# quarter {=solved["GRPO", 64]:.1f} % end above ½ (at G = 8 {=solved["GRPO", 8]:.1f} %; under Dr. GRPO {=solved["Dr. GRPO", 8]:.1f} % and {=solved["Dr. GRPO", 64]:.1f} %), and {=sunk:.0f} % below .01. As the medium prompts are solved, the
+# G = 64 it falls to {=lowest:.1f} % and comes back to {=at_end["GRPO", 64]:.2f} %, where we stopped: it still climbs. Almost all of
+# this rate comes from few prompts: {=solved["GRPO", 64]:.1f} % of the quarter are solved (rate above ½), and {=sunk:.0f} % are given up (below .01). At G = 8 GRPO solves {=solved["GRPO", 8]:.1f} %, Dr. GRPO
+# {=solved["Dr. GRPO", 8]:.1f} %; at G = 64 Dr. GRPO solves {=solved["Dr. GRPO", 64]:.1f} %. The solve rate of the quarter *is* nearly the share of prompts that are solved. As the medium prompts are solved, the
 # mean push that is subtracted shrinks, and the few that are left in the middle rise. The lead of GRPO:
 #
 # {=competing()}
