@@ -9,7 +9,7 @@
 # > of single tokens.**
 # >
 # > In our runs: a critic that was trained briefly (on 2,048 completions, few with a written mistake) judged the form of a completion and did
-# > not see the mistake.
+# > not see the mistake (16 mistakes looked at).
 #
 # So look at what a critic judges before you lower λ: draw its values along some wrong completions. Here is one of `10-6+48?`, which the
 # model of arithmetic begins with the mistake `10-6=14`. The **true value** of a prefix is the share of 64 continuations that end right. Move λ,
@@ -25,7 +25,7 @@ import torch
 from algorithms import ppo
 from lessons.experiments.estimators import collect
 from lessons.experiments.grid import markdown, signed
-from lessons.workshop.kit import check, fill, knob, say, trains
+from lessons.workshop.kit import check, knob, say, trains
 from lessons.workshop.parts.lesson_15 import blame, errors_by_lambda, right_steps, slip_of
 from toy_env import arithmetic
 from toy_env.arithmetic import is_worked, reward
@@ -140,7 +140,7 @@ knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.0))
 #
 # Here $V_t$ depends on the tokens before $t$ and multiplies the score of $y_t$ alone. So by [lesson 1](01_score_function.ipynb) it leaves
 # the mean gradient unchanged, **however bad the critic** (before whitening, see the end). For $\lambda < 1$ later values remain, and in general
-# the mean gradient is right only if they are.
+# the mean gradient is right only if those values are right.
 #
 # **1. Write GAE** for one completion, with γ = 1. (`numpy` arrays of length |y|.) Your function then trains a policy, with a critic that
 # sees each mistake one token late.
@@ -279,13 +279,6 @@ redrawn = torch.randint(64, (2000, 64), generator=generator)  # problems, resamp
 shares = won[redrawn].sum(dim=1) / n[redrawn].sum(dim=1)
 low, high = shares.quantile(torch.tensor([0.025, 0.975])).tolist()
 say(markdown(["pairs from", "right one valued more", "pairs"], rows))
-say(fill("""**The critic sees the form**: whether steps are written out. Between completions
-of one form it can hardly tell which is right (last row: {=100 * low:.0f} to {=100 * high:.0f} %,
-95 % interval, problems resampled). Its mean value after the first token, which shows the form, is
-{=V[worked, 1].mean():.2f} with steps, of which {=R[worked].mean():.2f} are right, and
-{=V[~worked, 1].mean():.2f} without, of which {=R[~worked].mean():.2f} are. (In {=no_steps:,} of
-the {=all_pairs:,} pairs of the last row neither writes steps. To judge a bare answer the critic
-would have to work the problem out in one pass, at which the policy mostly fails.)""", globals()))
 
 # %% [fold]
 right = [right_steps(problem) for problem in problems]
@@ -297,10 +290,16 @@ for gae_lambda, found in at_mistake.items():
     for i, t in mistake.items():
         A = advantages(R[i].view(1, 1), V[i : i + 1, : last[i] + 1], gae_lambda)
         found.append(A[0, t])
+assert len(wrong) == 16  # the box says so
 medians = {gae_lambda: signed(torch.stack(A).median().item(), 2)
            for gae_lambda, A in at_mistake.items()}
 
 # %% [text]
+# **The critic sees the form**: whether steps are written out. Between completions of one form it can hardly tell which is right (last row: {=100 * low:.0f} to
+# {=100 * high:.0f} %, 95 % interval, problems resampled). Its mean value after the first token, which shows the form, is {=V[worked, 1].mean():.2f} with steps and
+# {=V[~worked, 1].mean():.2f} without; the shares that are right are {=R[worked].mean():.2f} and {=R[~worked].mean():.2f}. (In {=no_steps:,} of the {=all_pairs:,} pairs of the last row neither writes steps. To
+# judge a bare answer the critic would have to work the problem out in one pass, at which the policy mostly fails.)
+#
 # Now the mistakes: {=len(wrong)} of the 2,048 completions write wrong steps. Call the first token that departs from the right steps the mistake. Its
 # advantage, by our critic:
 #
