@@ -308,7 +308,7 @@ medians = {gae_lambda: signed(torch.stack(A).median().item(), 2)
 # | median of {=len(wrong)} mistakes | {=medians[0.0]} | {=medians[0.95]} | {=medians[1.0]} |
 #
 # **The blame comes from the reward alone: this critic does not find the mistake, at any λ.** At λ = 0, where the critic judges alone, it never
-# blames a mistake by more than {=-min(at_mistake[0.0]).item():.2f}.
+# blames a mistake by more than {=np.ceil(-100 * min(at_mistake[0.0]).item()) / 100:.2f}.
 #
 # This is one small critic. Few of its 2,048 training completions contain a written mistake; a larger one, or one trained longer, may see more.
 # But every critic must learn the value of each token from a reward at the last: one of DeepSeekMath's reasons for dropping it
