@@ -78,7 +78,7 @@ q = 1 - MIXED
 # as long for the mean over the right ones; this is for all of MIXED together
 AS_LONG = np.linalg.norm(q - q**9) / np.linalg.norm(MIXED * q)
 OVER_RIGHT = {
-    "A = R, first steps as long": lambda R: AS_LONG * R,
+    "A = R, equal first step": lambda R: AS_LONG * R,
     "divided by G twice": lambda R: R / max(R.sum(), 1),
     "k = 0 not caught": lambda R: R * len(R) / R.sum(),
 }

@@ -76,16 +76,16 @@ w_base = coefficients(by_base, R_base, by_base.old_logps, (3, 1))
 w_taught = taught.mask / taught.mask.sum().double()
 shown = {  # who writes the completions; they, their rewards, and their coefficients; what to see
     "GRPO": ("the policy", group, R, w[1]["GRPO"],
-             "Right ones go up, wrong ones down, each divided by its length."),
+             "Right ones go up, wrong ones down,\neach divided by its length."),
     "PPO": ("the policy", group, R, w[1]["PPO"],
-            "Each token is judged for itself. The critic here expects the same\n"
-            "everywhere; the jump at the 7 is a KL penalty."),
+            "Each token is judged for itself. (The critic here\nexpects the same everywhere; "
+            "the jump at the 7\nis a KL penalty.)"),
     "DPO": ("the base", by_base, R_base, w_base["DPO"],
-            "One right completion goes up, one wrong one down."),
+            "One right completion goes up,\none wrong one down."),
     "RFT": ("the base", by_base, R_base, w_base["RFT"],
             "Only right completions, all tokens alike."),
     "SFT": ("a teacher", taught, torch.ones(2), w_taught,
-            "All tokens of the teacher's completions, alike."),
+            "All tokens of the teacher, alike."),
 }
 
 def show_method(method="GRPO"):
@@ -200,7 +200,7 @@ rho = (logps - old_logps).exp().detach()
 stopped = {name: int(((clipped(A, rho) == 0) & group.mask).sum())
            for name, (_, A, more) in scripts.items() if more}
 assert min(stopped.values()) > 0
-rules = lesson_12.OVER_RIGHT["A = R, first steps as long"], lesson_12.CHECKS["12.3"]["expected"]
+rules = lesson_12.OVER_RIGHT["A = R, equal first step"], lesson_12.CHECKS["12.3"]["expected"]
 hard_R, hard_mean = (lesson_12.mean_success(rule) for rule in rules)
 all_R, all_mean = (lesson_12.mean_success(rule, lesson_12.MIXED) for rule in rules)
 
