@@ -22,10 +22,10 @@ SHOWN = {1: GREY, 0.4: BLUE, 0.2: PURPLE, -0.2: ORANGE}
 NAMES = dict(zip(COMPOSITIONS, ("wrong ones accepted", "right ones rejected", "both alike")))
 
 
-def right_and_rates(runs: list, f: float, m: float, kept: np.ndarray):
+def right_and_rates(runs: list, f: float, m: float, p: float, kept: np.ndarray):
     """The share that is right over training at four J, with 95 % intervals over seeds; and the
-    expected update of one prompt and its noise with the errors f and m, as shares of those
-    without."""
+    expected update of one prompt with solve rate p and its noise with the errors f and m, as
+    shares of those without."""
     figure, (left, right) = new_figure(9.6, 3.8, columns=2, width_ratios=(3, 2))
     for J, color in SHOWN.items():
         chosen = select(runs, COMPOSED.get((J, "both"), {}))
@@ -41,7 +41,7 @@ def right_and_rates(runs: list, f: float, m: float, kept: np.ndarray):
     right.axvline(1, color=GREY)
     right.text(1.03, 1.4, "without errors", color=GREY)
     right.set(xlim=(min(-0.1, *kept) * 1.1, 1.8), ylim=(-0.5, 1.6))
-    right.set_title(f"p = .3, f = {f:.1f}, m = {m:.1f}: J = {round(1 - f - m, 1) + 0.0:.1f}")
+    right.set_title(f"p = {p}, f = {f:.1f}, m = {m:.1f}: J = {round(1 - f - m, 1) + 0.0:.1f}")
     return figure
 
 
