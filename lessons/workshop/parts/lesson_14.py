@@ -70,7 +70,7 @@ def factors(losses: dict, p: float, sign: float) -> Figure:
         axis.set(xscale="log", xlim=(0.4, end), ylim=(-0.03 * end, end), xlabel="ratio")
     panels[0].set(ylabel="factor of A ∇log π")
     panels[0].set_title(f"A {'>' if sign > 0 else '<'} 0, p = {p}: these stop the token")
-    panels[1].set_title("These do not")
+    panels[1].set_title("These do not stop it")
     ticks(panels[0].xaxis, [".4", ".6", ".8", "1", "1.25", "1.6", "2", "2.5"])
     ticks(panels[1].xaxis, [".4", ".6", "1", "2", "3", "4", "5", "6"])
     return figure

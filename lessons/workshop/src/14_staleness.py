@@ -6,7 +6,7 @@
 # GRPO, GSPO, CISPO, SAPO, GMPO and DPPO look like six algorithms. All six are answers to such ratios.
 #
 # > **At ratio 1 the six have one gradient, up to averaging over tokens; once the policy has moved, all six weight tokens by a ratio, and they
-# > differ in the bound that stops them.**
+# > differ in whether, and where, a token that has moved is stopped or faded out.**
 # >
 # > In our runs: with short steps the weight or the bound was enough. With steps so long that every arm lost more than 20 points, only arms with
 # > a bound stayed above .5.
@@ -26,7 +26,7 @@ from lessons.experiments.estimators import collect
 from lessons.experiments.grid import change, load_runs, markdown
 from lessons.experiments.staleness import CISPO, CLIP, OLD, UNWEIGHTED, gap, select
 from lessons.workshop.float64 import to_float64
-from lessons.workshop.kit import check, fill, knob, say, show
+from lessons.workshop.kit import check, knob, say, show
 from lessons.workshop.losses import LOSSES
 from lessons.workshop.parts.lesson_14 import (
     factors,
@@ -56,7 +56,7 @@ knob(draw, A=["above 0", "below 0"], p=[0.15, 0.05, 0.3, 0.6, 0.9])
 # | **GSPO**, group sequence policy optimization | $\bar\rho$, the geometric mean of the ratios of a completion | stops the completion when $\bar\rho$ is about 1 % from 1 |
 # | **GMPO**, geometric-mean policy optimization | $\bar\rho$ of the bounded ratios | stops the token at about 1.5 or 2/3 |
 # | **DPPO**, divergence proximal policy optimization | $\rho$ | stops the token once its *probability* has changed by .2 |
-# | **SAPO**, soft adaptive policy optimization | $\rho$ | gradual: beyond a ratio of about 2 the factor falls |
+# | **SAPO**, soft adaptive policy optimization | $\rho$ | none; beyond a ratio of about 2 the factor falls: the token fades out |
 # | **CISPO**, clipped importance-sampling-weight policy optimization | $\rho$, at most 5 | none |
 #
 # GRPO, GSPO, GMPO and DPPO stop a token only on the side to which its own push moves it: above 1 where $A > 0$, below 1 where $A < 0$.
@@ -122,8 +122,8 @@ assert largest < 1e-12 and min(apart.values()) > 0.02
 # %% [markdown]
 # ## Weight or bound?
 #
-# CISPO has the weight alone, the others both. None has the bound alone. Here are the factors of $A\,\nabla\ell$ for neither, each, and both (GRPO's
-# clip):
+# CISPO has the weight alone. SAPO fades a token out, the other four have weight and bound. None has the bound alone. Here are the factors of
+# $A\,\nabla\ell$ for neither, each, and both (GRPO's clip):
 #
 # | token | neither | weight | bound | both |
 # |---|---|---|---|---|
@@ -185,8 +185,8 @@ def unweighted_clip(logps, old_logps, A, eps):
 # %% [markdown]
 # ## What training needs
 #
-# The weight corrects for where the completions came from. But it does not limit how far they push: for $A > 0$ it *grows* with the ratio, and a token
-# that has moved is pushed harder. Only the bound limits a batch. So the longer the steps, the more should depend on it.
+# The weight corrects each token for itself, not for the tokens around it, which the older policy sampled too ([lesson 18](18_precision.ipynb)). And it
+# does not limit how far a token is pushed: for $A > 0$ it *grows* with the ratio. Only the bound limits a batch. So the longer the steps, the more should depend on it.
 #
 # Four arms are compared: neither, the weight (CISPO), the bound (your clip without weights), both (GRPO's clip). All have GRPO's advantages and
 # averages, and no KL.
@@ -231,22 +231,24 @@ for step in staleness.REUSE:
 show(weight_or_bound(runs))
 say("Accuracy at the end of the arm with both, and differences in points (95 % intervals over seeds):")
 say(markdown(["", "both", "both − neither", "both − weight", "bound − both"], rows))
-say(fill("""**Shorten the steps first.** All arms end highest with the shortest. With neither weight nor
-bound, steps of .008 end as high as the best arm with .016. **With short steps weight or bound is
-enough**: with neither a run falls behind, and both are not seen to be better than one. **Long steps
-need the bound**, but these are long: at .032 every arm has lost more than 20 points. At .016 the bound
-alone is {=ahead(UNWEIGHTED, CISPO, epochs=4, step_length=0.016)} points above the weight alone: undecided. Nowhere do we
-see that the bound needs the weight: alone it ends higher at every length, undecided at each.""", globals()))
 
 # %% [text]
+# What the runs say:
+#
+# - **Shorten the steps first.** With neither weight nor bound, steps of .008 end as high as the best arm with .016.
+# - **With short steps weight or bound is enough.** With neither a run falls behind. Adding the second makes no difference we can measure.
+# - **Long steps need the bound**, but these are long: at .032 every arm has lost more than 20 points. At .016 the bound alone is
+#   {=ahead(UNWEIGHTED, CISPO, epochs=4, step_length=0.016)} points above the weight alone: undecided.
+# - **The bound alone ends at least as high as both**, by the means. Each difference is undecided.
+#
 # (Bands: 95 % intervals. One task of short completions, and one small model. We did not train SAPO, GMPO and DPPO.)
 #
 # ## To remember
 #
 # - With one update per rollout batch all six methods are one, up to how they average over tokens ([lesson 5](05_length.ipynb)) and as long
 #   as the sampler is the trainer ([lesson 18](18_precision.ipynb)).
-# - The weight accounts for where the data came from; the bound limits how far one batch may push.
-# - Shorten the steps first. Our runs needed the bound only where they were so long that every arm lost more than 20 points.
+# - The weight corrects each token for itself, not for the tokens around it ([lesson 18](18_precision.ipynb)). The bound limits how far one batch may push.
+# - Shorten the steps first. Only steps that cost every arm more than 20 points needed the bound.
 # - Compare methods at equal steps, not only at equal rates, and never by one run.
 #
 # ## For a second reading (11 minutes)
