@@ -1,15 +1,17 @@
-# %% [markdown] 27 minutes
+# %% [markdown] 28 minutes
 # # 18 · The sampler is not the trainer
 #
 # Real systems sample with one engine and train with another, with other kernels and another precision. So a token's probability differs
 # between the two even before the first update, and the differences of the tokens multiply.
 #
-# > **If the scores of tokens are summed, as in REINFORCE and Dr. GRPO, one weight corrects the mean update exactly: a completion's probability in
-# > the trainer, divided by that in the sampler; a cap on it keeps the noise down and leaves a part of the error.**
-# > In our runs: with completions of twenty tokens, five seeds show no effect of the sampler's precision.
+# > **If the scores of tokens are summed (REINFORCE, Dr. GRPO), one weight makes the mean update right: the completion's probability in the trainer
+# > over that in the sampler.**
+# >
+# > Capping it lowers the noise and leaves part of the error. In our runs: with completions of twenty tokens, five seeds do not tell the samplers
+# > apart.
 #
-# In longer ones it may matter. With the differences of our tokens, a batch of completions of about 9,000 tokens would count as half a batch if
-# it is weighted exactly (exercise 3). This lesson says what a weight repairs, what it costs, and from which batch on it pays.
+# With longer completions it may matter: with the differences of our tokens, a batch of completions of about 9,000 tokens would count as half a
+# batch if it is weighted exactly (exercise 3). This lesson says what a weight repairs, what it costs, and from which batch on it pays.
 
 # %% [fold]
 from itertools import product
@@ -25,6 +27,7 @@ from lessons.experiments.staleness import U_4, gap, select, verdicts
 from lessons.workshop.kit import check, knob, say, show
 from lessons.workshop.parts.lesson_18 import batch_errors, groups_needed, off_and_noise
 
+runs = load_runs(staleness.RESULTS)
 texts = ["".join(letters) for n in range(4) for letters in product("ab", repeat=n)]
 tokens = [(text + "$")[:3] for text in texts]  # $ ends texts of fewer than three letters
 lengths = torch.tensor([[len(text)] for text in tokens])
@@ -32,6 +35,10 @@ R = (torch.arange(15) % 3 == 0).double()
 generator = torch.Generator().manual_seed(0)
 # After each of the 7 prefixes
 logits, noise = torch.randn(2, 7, 3, generator=generator, dtype=torch.float64)
+
+
+def mean_of(name, **settings):
+    return np.mean([run[name] for run in select(runs, **U_4, **settings)])
 
 
 def token_logps(logits):
@@ -90,6 +97,10 @@ assert near["completion"][np.isclose(CAPS, 2), 0] < 1e-12
 for i in range(2, 16):
     assert measure(i / 10, "completion", 6)[1] > measure(i / 10, "none", 1)[1]
 sampled, off = token_logps(logits + 0.1 * noise), {}
+plain, coarse = ({"sampler": name, "correction": "none"} for name in ("bfloat16", "float8"))
+spread = {what: mean_of(f"spread of {what}", **plain) for what in ("tokens", "completions")}
+one = (old - token_logps(logits + 0.5 * noise))[tokens.index("aa$")].exp()
+assert one[:2].max() < 1 < one.prod()
 whole = (old - sampled).sum(dim=1, keepdim=True).exp()
 spread_near = (sampled.sum(dim=1).exp() @ (whole[:, 0] - 1).square()).sqrt().item()
 for name, of_tokens in (("summed", scores), ("over |y|", scores / lengths[:, :, None])):
@@ -100,14 +111,15 @@ for name, of_tokens in (("summed", scores), ("over |y|", scores / lengths[:, :, 
 
 # %% [text]
 # *An example small enough to enumerate: groups of two from 15 texts of at most three letters, with Dr. GRPO's advantages. See the blue line on the left
-# first: it comes down to 0. The sampler's logits are the trainer's plus noise; the slider, distance, is its size. (At .1 the weights of
-# completions have the standard deviation {=spread_near:.2f}.)*
+# first: it comes down to 0. The sampler's logits are the trainer's plus noise; the slider, distance, is its size. At .1 the weights of
+# completions have the standard deviation {=spread_near:.2f}. So our bfloat16 sampler is at about {=spread["completions"]:.2f}, float8 at {=mean_of("spread of completions", **coarse):.2f}.*
 #
 # **Weights of whole completions** come close to the true mean as the cap $C$ rises. From a distance of .2 on they are noisier than no weights:
 # {=shown["completion"][-1, 1]:.1f} against {=shown["none"][-1, 1]:.1f} at .5 and {=far["completion"][-1, 1]:.1f} against {=far["none"][-1, 1]:.1f} at 1.5 ($C = 6$).
 #
-# **Weights of tokens** keep an error that no cap removes. At .5 they are, without a cap, no better than no weights: both are off by
-# {=100 * shown["token"][-1, 0]:.0f} %.
+# **Weights of tokens** keep an error that no cap removes. Take the text *aa*, at .5. Its tokens a, a and the end have the weights {=one[0]:.2f}, {=one[1]:.2f} and
+# {=one[2]:.2f}; the text's own is their product, {=one.prod():.2f}. So all three should count {=one.prod():.2f}, and two of them count less than 1. Over all texts, without a cap,
+# such weights are no better than none at .5: both are off by {=100 * shown["token"][-1, 0]:.0f} %. At .1 they help a little ({=100 * near["token"][-1, 0]:.1f} % against {=100 * near["none"][-1, 0]:.1f} %).
 #
 # | symbol | meaning |
 # |---|---|
@@ -128,11 +140,10 @@ for name, of_tokens in (("summed", scores), ("over |y|", scores / lengths[:, :, 
 #
 # $$\sum_y \pi_{sampler}(y)\, w(y)\,A\,s(y) = \sum_y \pi_{old}(y)\,A\,s(y)$$
 #
-# ($A$ contains the mean of the sampler's group. The other completions' part of it drops out, because the expected score is 0. A completion's
-# own part shortens both sides by $(G-1)/G$, see [lesson 3](03_group_baseline.ipynb).) GRPO's two divisions break this: the expectation of a
-# score divided by $|y|$ is not 0 (in the example the mean is then off by {=100 * off["over |y|"]:.1f} % at .1), and σ is that of the sampler's groups.
+# (That $A$ contains the mean of the sampler's group does no harm: second reading.) GRPO's two divisions break this: the expectation of a score
+# divided by $|y|$ is not 0 (in the example the mean is then off by {=100 * off["over |y|"]:.1f} % at .1), and σ is that of the sampler's groups.
 #
-# *Tokens.* A token's own weight leaves out all other tokens: the prefix that led to it, and the rest that earns the reward.
+# *Tokens.* A token's own weight leaves out all others: the prefix that led to it, and the rest that earns the reward, like the end of *aa*.
 # *The cap* bounds the noise; what it cuts off is missing in the mean.
 #
 # **1. The mean update.** From the log-probabilities of the tokens, 0 after a text's end, and from $A\,s$ of each text: the mean of $\min(w, C)\,A\,s$ over
@@ -167,7 +178,7 @@ say(markdown(["distance", *WAYS], [[f"{distance}", *(f"{100 * off:.0f} %" for of
                                    for distance, of in ways.items()]))
 
 # %% [markdown]
-# *How far the mean update is off, by your formula. Without a cap it is exact. (Weights of tokens with $C = 2$ leave 40 % at 1.5.)*
+# *How far the mean update is off, by your formula. Without a cap it is exact.*
 #
 # ## When does a weight pay?
 #
@@ -199,7 +210,6 @@ def pays_from(off, noise, other_off, other_noise):
 
 # %% [fold]
 show(batch_errors(np.geomspace(4, 4096, 50), ways[1.5]))
-assert round(measure(1.5, "token", 2)[0], 2) == 0.4
 
 
 def from_groups(distance, *names):
@@ -217,18 +227,14 @@ def from_groups(distance, *names):
 # w = (old_logps - sampler_logps).sum(dim=1, keepdim=True).exp().clamp(max=C)
 # ```
 #
-# ## In our runs of short completions we see no effect
+# ## Our runs of short completions do not tell the samplers apart
 #
 # We repeat runs of [lesson 14](14_staleness.ipynb), with GRPO's clip and four updates a rollout batch. The sampler is a copy of the policy
 # in bfloat16, or with float8 weights; the trainer is in float32; $C = 2$. (Every run prints the difference in its first step, as `mismatch`.)
 
 # %% [fold]
-runs, rows = load_runs(staleness.RESULTS), []
+rows = []
 UNITS = {"none": "none", "token": "tokens", "sequence": "completions"}  # by correction
-
-
-def mean_of(name, **settings):
-    return np.mean([run[name] for run in select(runs, **U_4, **settings)])
 
 
 for sampler, corrections in CORRECTIONS.items():
@@ -243,8 +249,6 @@ titles = ["sampler", "weights of", "spread of tokens' $w$", "of completions' $w$
 say(markdown(titles, rows))
 assert all(abs(gap(runs, U_4 | {"sampler": sampler, "correction": correction}, U_4)["difference"])
            < 0.03 for sampler in CORRECTIONS for correction in CORRECTIONS[sampler])
-plain = {"sampler": "bfloat16", "correction": "none"}
-spread = {what: mean_of(f"spread of {what}", **plain) for what in ("tokens", "completions")}
 length = mean_of("length", **plain)
 scaled = spread["completions"] / length
 # Half of erfc is one side: a mean of T log-ratios below −3e-4, or above 4e-4
@@ -255,8 +259,8 @@ outside = {T: sum(erfc(end * np.sqrt(T / 2) / spread["tokens"]) / 2 for end in (
 # %% [text]
 # *(Spread: the standard deviation. Points of held-out accuracy, paired by seed, five seeds, with 95 % t intervals. GRPO's divisions are kept.)*
 #
-# All intervals contain 0, and an effect of two points could hide in most of them. Little was to be expected: these $w$ spread less than at a
-# distance of .2 in the example. A completion's $w$ spreads {=spread['completions'] / spread['tokens']:.1f} times as wide as a token's (bfloat16), about the root of its {=length:.0f} tokens, {=np.sqrt(length):.1f}.
+# All intervals contain 0, but a loss of two points could hide in each. Little was to be expected: these $w$ spread less than at a
+# distance of .2 in the example.
 #
 # **What this cannot show**: completions of thousands of tokens, a mixture of experts, kernels that differ in more than precision.
 
@@ -284,8 +288,7 @@ def length_at_half(d):
 
 
 # %% [text]
-# With a token's spread of {=spread['tokens']:.4f}, as in our runs, your formula gives {=round(np.log(2) / spread['tokens'] ** 2, -3):,.0f} tokens. (There the spread of $w$ is 1. The rule "spread of a token, times
-# the root of the length", which holds for small spreads only, would say {=round(1 / spread['tokens'] ** 2, -3):,.0f}.)
+# With a token's spread of {=spread['tokens']:.4f}, as in our runs, your formula gives {=round(np.log(2) / spread['tokens'] ** 2, -3):,.0f} tokens.
 #
 # ## To remember
 #
@@ -295,16 +298,22 @@ def length_at_half(d):
 # - Print the spread before you correct for it: another precision need not mean another policy.
 
 # %% [text]
-# ## For a second reading (3 minutes): one ratio for both tasks
+# ## For a second reading (4 minutes)
 #
-# If the sampler's log-probabilities serve as the old ones, the clip sees $\rho w$. GSPO clips the mean ratio of a completion. Its published range is 3e-4 down
+# **The group's mean under another sampler.** $A$ contains the mean of the sampler's group. The other completions' part of it drops out, because the
+# expected score is 0. A completion's own part shortens both sides by $(G-1)/G$ ([lesson 3](03_group_baseline.ipynb)).
+#
+# **Exercise 3 and the root of the length.** At 9,000 tokens the spread of $w$ is 1. The rule "spread of a token, times the root of the length" holds
+# for small spreads only: it would say {=round(1 / spread['tokens'] ** 2, -3):,.0f}.
+#
+# **One ratio for both tasks.** If the sampler's log-probabilities serve as the old ones, the clip sees $\rho w$. GSPO clips the mean ratio of a completion. Its published range is 3e-4 down
 # and 4e-4 up. Rounding alone would move completions of twenty tokens out of it: their log-ratio, divided by the length, spreads by about {=10_000 * scaled:.0f}e-4.
 #
 # Longer ones stay inside more often. If the log-ratios of tokens were independent and normal with the spread of ours,
 # {=100 * outside[1_000]:.0f} % of completions would lie outside at 1,000 tokens, and {=100 * outside[10_000]:.2f} % at 10,000. Half of these would be clipped: those on
 # the side that belongs to the sign of $A$.
 #
-# What we predicted, after an earlier version of these runs, and what came out:
+# **Predictions.** What we predicted, after an earlier version of these runs, and what came out:
 
 # %% [fold]
 say(verdicts(runs, ["bfloat16", "float8"]))
