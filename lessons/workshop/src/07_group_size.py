@@ -1,16 +1,18 @@
-# %% [markdown] 35 minutes
-# # 7 · Expected gradient, group size, and the best weight
+# %% [markdown] 40 minutes
+# # 7 · Expected gradient and the best weight
 #
 # A verifier marks each completion of a prompt right or wrong. A rule turns the marks of a group into advantages, and the advantages move the
 # policy. There are dozens of rules. In what can they differ?
 #
-# > **If advantages depend on the marks alone, every rule's expected update of a prompt points along the gradient of the probability of a
-# > right completion, and rules differ only in how long this step is and how noisy.**
+# > **If advantages depend on the marks alone, every rule's expected update of a prompt is a multiple of the gradient of the probability of a
+# > right completion, and rules differ only in this factor and in the noise.**
 #
-# So a new rule can be judged by two numbers on one prompt, and over all prompts by the two curves below. A larger learning rate makes up for a
-# short step on one prompt, but not for noise.
+# So on one prompt a new rule is judged by two numbers, its factor and its noise; the two curves below show them for every difficulty. A larger
+# learning rate makes up for a small factor on one prompt, but not for noise. (This is [lesson 3](03_group_baseline.ipynb)'s factor $w(p)$. It is
+# positive for every rule below. A rule that favours wrong completions has a negative one, and unlearns.)
 #
-# (The same mark must get the same advantage, and scores are summed over tokens. A punishment for length is outside the claim.)
+# *Scope: one prompt; the same mark gets the same advantage; scores are summed over tokens; the completions come from the policy itself; no clip
+# and no KL penalty. A punishment for length is outside the claim.*
 
 # %% [fold]
 import math
@@ -100,8 +102,6 @@ assert np.allclose(identity.efficiency("GRPO", ps, 8), same)
 # | GRPO | $\sigma = \sqrt{k(G-k)}/G$ | $\sigma$ | $\mathbb E[\sigma]/(pq)$ |
 # | Dr. GRPO | $\sigma^2$ | $\sigma^2$ | $1 - 1/G$ |
 # | MaxRL, 0 at $k = 0$ | $(G-k)/G$ | $(G-k)/G$ | $(1 - q^{G-1})/p$ |
-#
-# The completions must come from the policy itself, without clip and KL penalty.
 #
 # **1. A rule of your own.** All completions of a group, right and wrong, get the advantage 1 if at least one of them is right, and 0 otherwise.
 # What is $w(p)$?
@@ -201,7 +201,8 @@ assert found == 24 and max(cosines) < 0.999
 #
 # **Step.** With $\alpha_k = \beta_k = c$ the theorem gives the length $\mathbb E[c]/(pq)$, in units of $\nabla p$.
 #
-# **Noise.** Orthogonal to $\nabla p$ all of $g$ is noise. Let the score of a right completion have the variance $v_+$ in these directions
+# **Noise.** Orthogonal to $\nabla p$ all of $g$ is noise. (We leave out the noise along $\nabla p$: it changes how far a step goes, not where, and
+# it is one direction of very many.) Let the score of a right completion have the variance $v_+$ in these directions
 # (summed over them), that of a wrong one $v_-$. A mean of $k$ scores has $v_+/k$. So the contrast has $n_k = \frac{v_+}k + \frac{v_-}{G-k}$,
 # and the update $\mathbb E[c^2\,n]$.
 #
@@ -257,6 +258,19 @@ worst = {name: math.ceil(100 * x) / 100 for name, x in worst.items()}  # an uppe
 assert min(e[name].min() for e in everywhere for name in WEIGHTS) > 1 - 1e-12
 half = {r: completions_needed(0.5, 8, r)["REINFORCE"] for r in (0.1, 10)}
 
+
+def constant_baseline(p, v_ratio):
+    """Completions needed with A = R − b, as a multiple of those of the best weight."""
+    b = p / (p + (1 - p) * v_ratio)
+    best = identity.efficiency(identity.contrast(identity.quietest(v_ratio)), p, 8, v_ratio)
+    return best / identity.efficiency(lambda reward, others, G: reward - b, p, 8, v_ratio)
+
+
+of_all = {r: constant_baseline(0.5, r) for r in (0.1, 1, 10)}  # alike for .1 and 10
+for x in np.linspace(0.05, 0.95, 19):
+    for r in of_all:
+        assert constant_baseline(x, r) < min(completions_needed(x, 8, r).values())
+
 # %% [text]
 # *Completions needed, as a multiple of those of the best weight of the contrast. GRPO and Dr. GRPO lie near 1 wherever you move. REINFORCE does not
 # weigh the contrast, so it may lie below 1.*
@@ -267,12 +281,17 @@ half = {r: completions_needed(0.5, 8, r)["REINFORCE"] for r in (0.1, 10)}
 # **To use the wrong completions or not matters more.** REINFORCE has $\beta_k = 0$: it leaves out their scores, and the noise in them. At $p = ½$ it needs
 # {=half[10]:.2f} times as many completions as the best weight of the contrast if wrong scores are ten times noisier, and {=half[0.1]:.1f} times as many if
 # they are ten times quieter.
-# [Lesson 13](13_quiet_estimators.ipynb) measures $v_-/v_+$ in a language model.
+#
+# **The best of all rules** is, by the same inequality, $\alpha_k = kq/v_+$ and $\beta_k = (G-k)\,p/v_-$: the advantages $R - b$ with the
+# constant $b = pv_+/(pv_+ + qv_-)$. At $p = ½$ it needs {=of_all[1]:.2f} times as many completions as the best weight of the contrast if right and wrong scores are
+# equally noisy, {=of_all[10]:.2f} times if one kind is ten times noisier. But one has to know $p$ and $v_-/v_+$ in advance.
+# [Lesson 13](13_quiet_estimators.ipynb) estimates such a $b$ ($b^*$ there) in a language model.
 #
 # ## To remember
 #
-# - With rewards of 0 and 1, every rule of advantages has the expected update $w(p)\,\nabla p$ on a prompt. Rules differ in its length and its noise.
-# - Among rules that weigh the contrast, $1/(v_+/k + v_-/(G-k))$ is the least noisy weight; GRPO and Dr. GRPO are near it.
+# - With rewards of 0 and 1, every rule of advantages has the expected update $w(p)\,\nabla p$ on a prompt. Rules differ in $w(p)$ and in the noise.
+# - Among rules that weigh the contrast, $1/(v_+/k + v_-/(G-k))$ is the least noisy weight; GRPO and Dr. GRPO are near it. With $p$ known,
+#   one constant baseline is better still.
 # - Whether a rule uses the wrong completions at all matters more than σ or σ².
 #
 # ## For a second reading (15 minutes): which group size?
