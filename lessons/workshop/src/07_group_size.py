@@ -7,12 +7,12 @@
 # > **If advantages depend on the marks alone, every rule's expected update of a prompt is a multiple of the gradient of the probability of a
 # > right completion, and rules differ only in this factor and in the noise.**
 #
-# So on one prompt a new rule is judged by two numbers, its factor and its noise; the two curves below show them for every difficulty. A larger
-# learning rate makes up for a small factor on one prompt, but not for noise. (This is [lesson 3](03_group_baseline.ipynb)'s factor $w(p)$. It is
-# positive for every rule below. A rule that favours wrong completions has a negative one, and unlearns.)
+# So on one prompt a new rule is judged by two numbers; the two curves below show them for every difficulty. A larger learning rate makes up for
+# a small factor on one prompt, but not for noise. (The factor is [lesson 3](03_group_baseline.ipynb)'s $w(p)$. It is positive for every rule
+# below. A rule that favours wrong completions has a negative one, and unlearns.)
 #
-# *Scope: one prompt; the same mark gets the same advantage; scores are summed over tokens; the completions come from the policy itself; no clip
-# and no KL penalty. A punishment for length is outside the claim.*
+# *Scope: the same mark gets the same advantage; scores are summed over tokens, without a punishment for length; completions come from the
+# policy itself; no clip, no KL penalty.*
 
 # %% [fold]
 import math
@@ -57,9 +57,8 @@ assert np.allclose(identity.efficiency("GRPO", ps, 8), same)
 
 # %% [text]
 # *GRPO (group relative policy optimization), Dr. GRPO ("GRPO done right") and MaxRL (maximum likelihood reinforcement learning), groups of
-# eight. Left: the expected step is this factor times the gradient. On a prompt solved one time in twenty MaxRL's is {=hard["MaxRL"] / hard["Dr. GRPO"]:.1f} times as long as Dr. GRPO's. Right:
-# how many completions a rule needs until its step stands out equally from the noise. If right and wrong completions are equally
-# noisy, as here, that is at most {=most:.2f} times Dr. GRPO's number.*
+# eight. Left: the factor. On a prompt solved one time in twenty MaxRL's step is {=hard["MaxRL"] / hard["Dr. GRPO"]:.1f} times as long as Dr. GRPO's. Right: how many completions a rule needs
+# until its step stands out equally from the noise. With right and wrong completions equally noisy that is at most {=most:.2f} times Dr. GRPO's number.*
 #
 # | symbol | meaning |
 # |---|---|
@@ -201,8 +200,8 @@ assert found == 24 and max(cosines) < 0.999
 #
 # **Step.** With $\alpha_k = \beta_k = c$ the theorem gives the length $\mathbb E[c]/(pq)$, in units of $\nabla p$.
 #
-# **Noise.** Orthogonal to $\nabla p$ all of $g$ is noise. (We leave out the noise along $\nabla p$: it changes how far a step goes, not where, and
-# it is one direction of very many.) Let the score of a right completion have the variance $v_+$ in these directions
+# **Noise.** Orthogonal to $\nabla p$ all of $g$ is noise. (Along $\nabla p$, one direction of very many, noise changes how far a step goes, not
+# where.) Let the score of a right completion have the variance $v_+$ in these directions
 # (summed over them), that of a wrong one $v_-$. A mean of $k$ scores has $v_+/k$. So the contrast has $n_k = \frac{v_+}k + \frac{v_-}{G-k}$,
 # and the update $\mathbb E[c^2\,n]$.
 #
@@ -284,14 +283,13 @@ for x in np.linspace(0.05, 0.95, 19):
 #
 # **The best of all rules** is, by the same inequality, $\alpha_k = kq/v_+$ and $\beta_k = (G-k)\,p/v_-$: the advantages $R - b$ with the
 # constant $b = pv_+/(pv_+ + qv_-)$. At $p = ½$ it needs {=of_all[1]:.2f} times as many completions as the best weight of the contrast if right and wrong scores are
-# equally noisy, {=of_all[10]:.2f} times if one kind is ten times noisier. But one has to know $p$ and $v_-/v_+$ in advance.
-# [Lesson 13](13_quiet_estimators.ipynb) estimates such a $b$ ($b^*$ there) in a language model.
+# equally noisy, {=of_all[10]:.2f} times if one kind is ten times noisier. But one has to know $p$ and $v_-/v_+$ in advance
+# ([lesson 13](13_quiet_estimators.ipynb) estimates such a $b$).
 #
 # ## To remember
 #
 # - With rewards of 0 and 1, every rule of advantages has the expected update $w(p)\,\nabla p$ on a prompt. Rules differ in $w(p)$ and in the noise.
-# - Among rules that weigh the contrast, $1/(v_+/k + v_-/(G-k))$ is the least noisy weight; GRPO and Dr. GRPO are near it. With $p$ known,
-#   one constant baseline is better still.
+# - Among rules that weigh the contrast, $1/(v_+/k + v_-/(G-k))$ is the least noisy weight; GRPO and Dr. GRPO are near it.
 # - Whether a rule uses the wrong completions at all matters more than σ or σ².
 #
 # ## For a second reading (15 minutes): which group size?
