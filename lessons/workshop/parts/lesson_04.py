@@ -29,7 +29,7 @@ def estimates_of_gaussians(d: float, shifts: np.ndarray, stds: np.ndarray) -> Fi
         },
         {
             "title": "Coefficient of the score in a loss",
-            "xlabel": r"$\log(\pi/\pi_\mathrm{ref}) = -\log u$ of the sample",
+            "xlabel": r"$k_1 = \log(\pi/\pi_\mathrm{ref})$ of the sample",
             "xlim": (-3, 6),
             "ylim": (-7, 6.5),
         },
@@ -46,7 +46,7 @@ def estimates_of_gaussians(d: float, shifts: np.ndarray, stds: np.ndarray) -> Fi
 
     bell = 3 * np.exp(-((x - d**2 / 2) ** 2) / (2 * d**2))
     right.fill_between(x, -7, -7 + bell, color=GREY, alpha=0.25, linewidth=0)
-    label_line(right, 4.6, 4.6, "$k_2$: $-\\log u$", BLUE, xytext=(-8, 4), ha="right")
+    label_line(right, 4.6, 4.6, "$k_2$: $k_1$", BLUE, xytext=(-8, 4), ha="right")
     label_line(right, 6, 1, "$k_1$: 1", GREY, xytext=(0, 10), ha="right")
     label_line(right, -1.4, 1 - np.exp(1.4), "$k_3$: $1 - u$", ORANGE, xytext=(8, -2))
     right.axhline(0, color="black", linewidth=0.8)
@@ -136,9 +136,9 @@ def token_rewards(rewards, logps, ref_logps, mask, beta, k=torch.sub):
 
 
 WRONG_PENALTIES = {
-    "the bug": partial(token_rewards, k=lambda logps, ref: ref - logps),
+    "the bug": partial(token_rewards, k=k3),
     "|k1|": partial(token_rewards, k=lambda logps, ref: (logps - ref).abs()),
-    "k3 in the reward": partial(token_rewards, k=k3),
+    "wrong sign": partial(token_rewards, k=lambda logps, ref: ref - logps),
 }
 four = {
     "rewards": torch.arange(4).double(),
@@ -174,8 +174,8 @@ CHECKS = {
         "inputs": [four | {"beta": 0.5}, four | {"beta": 0.04}],
         "mistakes": {
             "the distance has lost its sign: k1 may be negative": WRONG_PENALTIES["|k1|"],
-            "that is k3 in the reward: its gradient is another": WRONG_PENALTIES[
-                "k3 in the reward"
+            "the log-ratio's sign: that rewards leaving the reference": WRONG_PENALTIES[
+                "wrong sign"
             ],
         },
     },

@@ -125,9 +125,8 @@ for name, k in ESTIMATORS.items():
 # \qquad \blacksquare$$
 #
 # So $k_1$ as a loss is nothing but noise. And $k_3$ *in the reward* is wrong too: it gives the other half, the reverse gradient minus the
-# forward gradient. Near the reference the two divergences are equal to second order in the distance, so the two gradients cancel to first
-# order: at a tenth of the distance the penalty pulls a hundredth as hard, and hardly anything holds the policy. Farther away the difference
-# can push it off (exercise 2). We check the table of gradients without algebra, by comparing autograd on the batch with autograd on the two
+# forward gradient. Near the reference the two gradients are almost equal, so their difference is tiny: at a tenth of the distance, about a
+# hundredth of the pull. There hardly anything holds the policy. Farther away the difference can push it off (exercise 2). We check the table of gradients without algebra, by comparing autograd on the batch with autograd on the two
 # sums.
 
 
@@ -231,8 +230,8 @@ def draw(d):
 knob(draw, d=(0.1, 3.0, 0.1, 1.5))
 
 # %% [text]
-# *Where the policy's probability is far above the reference's, $k_2$ pulls ever harder and $k_3$ saturates at 1 (at $-\log u = 5$:
-# {=-np.expm1(-5):.3f}). Where it is far below, $k_3$ explodes on rare samples (at $-\log u = -5$: −{=np.expm1(5):.0f}).* From about $d$ =
+# *Where the policy's probability is far above the reference's, $k_2$ pulls ever harder and $k_3$ saturates at 1 (at $k_1 = 5$:
+# {=-np.expm1(-5):.3f}). Where it is far below, $k_3$ explodes on rare samples (at $k_1 = -5$: −{=np.expm1(5):.0f}).* From about $d$ =
 # {=cross:.1f} on, $k_3$ is noisier than $k_1$.
 
 # %% [markdown]
@@ -264,16 +263,16 @@ def forward_kl_loss(logps, ref_logps):
 
 
 # %% [markdown]
-# **2. Find the bug.** The penalty in the reward has two signs that can be wrong: that of the log-ratio and that of $\beta$. The
-# function below has the right sign of $\beta$ and still rewards the policy for leaving the reference. Repair it. Below the check, your rewards train
-# the five-token policy of the first check. No completion is right, so the policy should return to the reference.
+# **2. Find the bug.** Somebody moves GRPO's $k_3$ from the loss into the reward: after all, its value is unbiased and never negative. What does
+# such a penalty descend? Repair the function, so that it descends the reverse KL. Below the check, your rewards train the five-token policy of
+# the first check. No completion is right, so the policy should return to the reference.
 
 
 # %% [exercise]
 def token_rewards(rewards, logps, ref_logps, mask, beta):
-    """(B, n): -beta * k1 for every token, and the reward of the completion (B,) on its last
+    """(B, n): -beta * kl for every token, and the reward of the completion (B,) on its last
     token."""
-    kl = ref_logps - logps  # <- runs, and is wrong
+    kl = (ref_logps - logps).exp() - 1 - (ref_logps - logps)  # <- runs, and is wrong
     last = mask.sum(dim=1, keepdim=True) - 1
     return (-beta * kl * mask).scatter_add(1, last, rewards.view(-1, 1))
 
@@ -287,14 +286,16 @@ trains("4.2", token_rewards)
 # where the policy is below the reference. Charged for such tokens, it writes still fewer. ($k_1$ is negative there: a bonus.)*
 
 # %% [hint]
-# $k_1$ is positive where the policy's probability is above the reference's. Compare the line marked `[PPO: KL in the reward] k1` in
+# Which $k$ has the gradient of the reverse KL in the reward? Mind its sign: it is positive where the policy's probability is above the
+# reference's. Compare the line marked `[PPO: KL in the reward] k1` in
 # `algorithms/ppo.py`.
 
 
 # %% [solution]
 def token_rewards(rewards, logps, ref_logps, mask, beta):
-    # The other sign is wrong in a well-known text: "The N Implementation Details of RLHF with
-    # PPO" adds beta * kl to the score, where the code that it describes has a minus.
+    # In the reward k3 gives the reverse gradient minus the forward one; k1 gives the reverse.
+    # The other sign of k1 is wrong in a well-known text: "The N Implementation Details of RLHF
+    # with PPO" adds beta * kl to the score, where the code that it describes has a minus.
     kl = logps - ref_logps
     last = mask.sum(dim=1, keepdim=True) - 1
     return (-beta * kl * mask).scatter_add(1, last, rewards.view(-1, 1))
