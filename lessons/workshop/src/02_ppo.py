@@ -1,4 +1,4 @@
-# %% [markdown] 45 minutes
+# %% [markdown] 40 minutes
 # # 2 · PPO: the ratio and the clip
 #
 # REINFORCE ([lesson 1](01_score_function.ipynb)) makes one update and discards its samples. Sampling is expensive, so PPO (proximal
@@ -133,8 +133,8 @@ for when, start in starts.items():
 # | $A > 0$ | alive, $\rho A$ | **stopped** |
 # | $A < 0$ | **stopped** | alive, $\rho A$, without bound |
 #
-# In the two cases that are alive, the token has moved against its advantage: other tokens share its parameters and have moved it. Its own
-# gradient pulls it back.
+# In the two cases that are alive, the token has moved against its advantage: other tokens, which share its parameters, or the optimizer's
+# momentum have moved it. Its own gradient pulls it back.
 #
 # **The check.** We differentiate the script's loss by autograd, token by token, and compare with the table at ratios from 0.05 to 20:
 
@@ -192,17 +192,17 @@ assert 1.2 < last[up].max() < free[up].max() and free[down].min() < last[down].m
 # %% [text]
 # *At each step, the largest ratio among the tokens with $A > 0$ (left) and the smallest among those with $A < 0$ (right), with the clip and
 # without, in this run; grey: the clip's range. The counts are
-# tokens that have been pushed out of the range by the end. The clip does not keep tokens inside, but it limits how far they go: with $A > 0$ the largest
-# ratio ends at {=last[up].max():.1f}, and at {=free[up].max():.1f} without the clip; with $A < 0$ the smallest ends at
-# 1/{=round(float(1 / last[down].min()), -2):,.0f}, and at 1/{=round(float(1 / free[down].min()), -4):,.0f} without.* (Mind the two scales.)
+# tokens that have been pushed out of the range by the end. The clip does not keep tokens inside. Until step 6 it
+# hardly changes the largest ratio; by the end it has limited how far tokens go: with $A > 0$ the largest ratio ends at {=last[up].max():.1f}, and at {=free[up].max():.1f} without the clip; with $A < 0$ the smallest ends at
+# 1/{=round(float(1 / last[down].min()), -2):,.0f}, and at 1/{=round(float(1 / free[down].min()), -4):,.0f} without.*
 #
 # **In this run, with the clip, {=int(outside.sum())} of {=int(real.sum())} tokens end outside.** {=int(stopped.sum())} of these have moved where their
 # advantage pushes them, and their gradient is exactly 0. The other {=int((outside & ~stopped).sum())} have moved the opposite way, and
 # their gradients are alive.
 #
-# The clip does not stop ratios, for two reasons. A step that starts inside the range may end far outside: the first step, with every
-# ratio 1, multiplied the probability of a token with $A > 0$ by {=first[up].max():.1f}. And a stopped token still moves, because of other
-# tokens' gradients and Adam's momentum.
+# This is one run of {=len(R)} completions, and its curves are extremes. But the clip does not stop ratios in any run, for two reasons. A step that
+# starts inside the range may end far outside: here the first step, with every ratio 1, multiplied the probability of a token with $A > 0$ by
+# {=first[up].max():.1f}. And a stopped token still moves, because of other tokens' gradients and Adam's momentum.
 #
 # ## Exercises
 #
