@@ -59,7 +59,7 @@ def furthest_ratios(
             furthest = [(sign * each.max()).exp().item() for each in moved]
             outside = int((moved[-1] > sign * np.log(1 + sign * 0.2)).sum())
             curve(axis, range(17), furthest, color, style, f"{name}: {outside} outside")
-        title = "A > 0: largest ratio, 1 to 10" if sign > 0 else "A < 0: smallest, 1 to 1/100,000"
+        title = "A > 0: largest ratio, below 10" if sign > 0 else "A < 0: smallest, past 1/100,000"
         axis.set(title=title, yscale="log", xlabel="steps on one batch", xlim=(0, 27))
         axis.set_xticks(range(0, 17, 4))
         axis.set_ylabel("ratio, log scale")
