@@ -65,7 +65,7 @@ show(noise_of_prompts(measured, noise, bests))
 # `{=next(iter(measured))}` ({=measured["35+14?"][0]:.0%} right), it multiplies the mean square by {=usual["35+14?"]:.1f}.*
 #
 # How can a baseline do harm, and why does the mean not change? We prove both, and check them on a policy so small that all its
-# completions can be listed.
+# completions can be listed. There a slider shows the whole claim: the cloud of estimates grows and shrinks, its mean stays.
 #
 # | symbol | meaning |
 # |---|---|
@@ -78,14 +78,7 @@ show(noise_of_prompts(measured, noise, bests))
 # | $s(y)$ | the **score**, $\nabla_\theta \log \pi(y)$: the direction in which $y$ becomes more probable, one entry per parameter |
 # | $b,\ A$ | the baseline, and the **advantage** $R - b$ |
 
-# %%
-show_source(reinforce.policy_loss)
-
 # %% [markdown]
-# This is the loss of `algorithms/reinforce.py`. Minus its gradient is the estimate $A\,s$ of this lesson, averaged over the completions of
-# the batch and divided by a constant. (`B` completions have at most `T` tokens; `per_token * mask` is summed over the
-# tokens, because $\log\pi(y)$ is such a sum.)
-#
 # ## A policy with fifteen completions
 #
 # The prompt is "name an even number". There are three tokens: `1`, `2` and the full stop, which is the EOS. A completion is cut after
@@ -148,9 +141,15 @@ print(f"... {len(completions)} completions, together 1: {together}, p = {p:.3f}"
 #
 # Only the first term contains $b$, so this is a parabola in $b$ that opens upwards. ∎
 
+# %%
+show_source(reinforce.policy_loss)
+
 # %% [markdown]
-# The check uses the script's loss: its gradient for each of the 15 completions, averaged with their probabilities. As usual, the EOS also
-# serves as padding, and a **mask** marks the real tokens.
+# This is the loss of `algorithms/reinforce.py`. Minus its gradient is the estimate $A\,s$, averaged over the completions of the batch and
+# divided by a constant. (`B` completions have at most `T` tokens; `per_token * mask` is summed over the tokens, because $\log\pi(y)$ is
+# such a sum. As usual, the EOS also serves as padding, and the **mask** marks the real tokens.)
+#
+# The check takes the gradient of this loss for each of the 15 completions and averages with their probabilities:
 
 # %% [fold]
 ids = torch.tensor([[*y, *[EOS] * (LIMIT - len(y))] for y in completions])  # (15, 3), padded
@@ -231,9 +230,9 @@ knob(
 #
 # The usual baseline is the mean reward, an estimate of $p$. In the table above it is better than no baseline but not the best. Take a
 # coin that is right with $p = .9$ (exercise 2 of [lesson 0](00_loop.ipynb)). The rare outcome, a wrong completion, has the long score, and
-# without a baseline it contributes nothing. So $b = p$ has {=coin_square:.1f} times the mean square of $b = 0$, and {=coin_variance:.0f} times the
-# variance. The base model is like the coin: on the three prompts of the first picture the scores of wrong completions are longer, and the
-# best baseline lies below $p$:
+# without a baseline it contributes nothing. So $b = p$ has {=coin_variance:.0f} times the variance of $b = 0$. (Its mean square, which contains
+# the constant $\|\nabla p\|^2$, is {=coin_square:.1f} times as large: compare this with the first picture.) The base model is like the coin:
+# on the three prompts of the first picture the scores of wrong completions are longer, and the best baseline lies below $p$:
 #
 # | prompt | $p$ | mean $\|s\|^2$ of wrong completions, over that of right ones | best $b$ |
 # |---|---|---|---|
