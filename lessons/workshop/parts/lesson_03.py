@@ -15,7 +15,6 @@ STYLES = {  # colour and line of each curve
     "RLOO": (GREEN, "--"),
     "Dr. GRPO": (ORANGE, "-"),
     "GRPO": (BLUE, "-"),
-    "group": (ORANGE, "-"),
     "b = 0": (GREY, ":"),
 }
 
@@ -42,8 +41,7 @@ def factor_and_variance(
             axis.plot(p, values, line, **look)
             y = highest - 0.085 * i
             axis.plot([0.32, 0.42], [y, y], line, transform=axis.transAxes, **look)
-            label = f"mean of a group of {G}" if name == "group" else name
-            note(axis, 0.45, y, label, color, va="center")
+            note(axis, 0.45, y, name, color, va="center")
         label = "p, probability of a right completion"
         axis.set(title=title, xlabel=label, xlim=(0, 1), ylim=(0, top))
     return figure, axes

@@ -18,8 +18,8 @@
 # > the whole group it has the same direction and is shorter, by the factor $(G-1)/G$.**
 #
 # The mean of the others is RLOO's baseline (REINFORCE leave-one-out), the mean of the group that of Dr. GRPO ("GRPO done right") and of GRPO.
-# GRPO also divides by the standard deviation σ of the group's rewards. Its average update still has the gradient's direction, but from
-# $G = 4$ on the factor depends on how hard the prompt is (after the proof). Here are the updates of all groups of *two* under a tiny policy:
+# (GRPO also divides by the standard deviation σ of the group's rewards; its turn comes after the proof.) Here are the updates of all groups
+# of *two* under a tiny policy:
 
 # %% [fold]
 import numpy as np
@@ -133,16 +133,14 @@ def moments(script, G, policy):
     assert (mean - factor * grad_p).norm() < 1e-12 * grad_p.norm()  # exactly along grad p
     return factor, (chance @ (g - mean).square().sum(dim=1)).item()
 
-print("      factor of grad p in E[g]\nG      RLOO  Dr. GRPO  (G-1)/G     GRPO     w(p)")
+print("   factor of grad p in E[g]\nG      RLOO  Dr. GRPO  (G-1)/G")
 for G in (2, 3, 4, 5):
-    loo, dr, full = (moments(script, G, policy)[0] for script in (rloo, dr_grpo, grpo))
-    w = float(identity.weight("GRPO", p, G))
-    assert np.allclose([loo, dr, full], [1, (G - 1) / G, w], rtol=1e-12, atol=0)
-    print(f"{G}  {loo:8.4f}  {dr:8.4f}  {(G - 1) / G:7.4f} {full:8.4f} {w:8.4f}")
+    loo, dr = (moments(script, G, policy)[0] for script in (rloo, dr_grpo))
+    assert np.allclose([loo, dr], [1, (G - 1) / G], rtol=1e-12, atol=0)
+    print(f"{G}  {loo:8.4f}  {dr:8.4f}  {(G - 1) / G:7.4f}")
 
 # %% [markdown]
-# Dr. GRPO's factor is the same for every prompt, so the learning rate can absorb it. The last two columns are GRPO's factor and a formula
-# for it, $w(p)$, which we derive now.
+# Dr. GRPO's factor is the same for every prompt, so the learning rate can absorb it.
 #
 # ## And GRPO?
 #
@@ -157,8 +155,17 @@ for G in (2, 3, 4, 5):
 # $$\mathbb E[A_i s_i] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_j\big[A(\text{right}, j) - A(\text{wrong}, j)\big],
 # \quad j \sim \mathrm{Binomial}(G-1, p)$$
 #
-# In groups of two, $w = 1$. From $G = 4$ on, $w$ depends on $p$, and prompts are weighted by their
-# difficulty ([lesson 7](07_group_size.ipynb); `identity.weight` is this formula).
+# So GRPO's average update still has the gradient's direction. `identity.weight` is this formula; again over all groups:
+
+# %% [fold]
+for G in (2, 3, 4, 5):
+    full, w = moments(grpo, G, policy)[0], float(identity.weight("GRPO", p, G))
+    assert np.isclose(full, w, rtol=1e-12, atol=0)
+    print(f"G = {G}: GRPO's factor {full:.4f}, w(p) {w:.4f}")
+
+# %% [markdown]
+# In groups of two, $w = 1$. From $G = 4$ on, $w$ depends on $p$, and prompts are weighted by their difficulty
+# ([lesson 7](07_group_size.ipynb)).
 #
 # ## Change the group size
 #
@@ -193,7 +200,7 @@ dots = {  # (8, 3, 2): policy, script, factor and variance
 def draw(G):
     factors = {"GRPO": identity.weight("GRPO", ps, G), "RLOO": 1 + 0 * ps,
                "Dr. GRPO": (G - 1) / G + 0 * ps}
-    variances = {"group": 1 + prices / (G - 1) / exact, "b = 0": none / exact}
+    variances = {"RLOO": 1 + prices / (G - 1) / exact, "b = 0": none / exact}
     figure, (left, right) = factor_and_variance(G, ps, factors, variances)
     if G in dots:
         left.plot(ps[picked], dots[G][:, :, 0], "k.")
