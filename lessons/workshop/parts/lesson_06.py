@@ -167,6 +167,16 @@ CHECKS = {
         },
     },
     "6.3": {
+        "expected": lambda u: 1 + 3 * u,
+        "inputs": [{"u": 0.7}, {"u": 4.0}],
+        "mistakes": {
+            "then the contrasts are equally long; the update is σ times the contrast": (
+                lambda u: 1 / 7
+            ),
+            "without a difference of the means the two variances must be equal": lambda u: 3 * u,
+        },
+    },
+    "6.4": {
         "bug": TILED["the bug"],
         "expected": lambda R, P, G: advantages(R.view(G, P).T).T.flatten(),
         "inputs": [{"rewards": tiled, "P": 3, "G": 4}],
@@ -197,7 +207,7 @@ def mean_success(advantages_tiled) -> list[float]:
 
 
 TRAINED = {
-    "6.3": {
+    "6.4": {
         "curve": mean_success,
         "mistakes": TILED,
         "labels": ("updates", "p, mean of three prompts"),

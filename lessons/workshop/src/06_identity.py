@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 41 minutes
 # # 6 · The identity: σ times a contrast
 #
 # A language model completes one prompt G times, and a verifier gives each completion a reward, 1 (right) or 0 (wrong). GRPO (group relative
@@ -35,6 +35,8 @@ knob(figures.advantages_and_coefficients, k=(0, 8, 1, 1))
 # its log-probability):
 #
 # $$g \;=\; \sigma\,\big(\bar s_+ - \bar s_-\big)$$
+#
+# (`grpo.py` divides each score by the completion's length first; the formula stays the same.)
 #
 # The update of Dr. GRPO ("GRPO done right") has σ² instead, and DAPO (decoupled clip and dynamic sampling policy optimization) replaces
 # the groups in which σ is 0 by groups of other prompts.
@@ -163,6 +165,14 @@ assert max(errors[:2]) < 1e-12 and errors[2] > 0.1
 #
 # Yet the *coefficient* of the easy prompt is the smaller one: {=identity.sigma(3, 4):.3f} against {=identity.sigma(2, 4):.1f} (Dr. GRPO: {=identity.sigma(3, 4)**2:.2f}
 # against {=identity.sigma(2, 4)**2:.2f}). And the contrast has a length of its own. How long is the product?
+#
+# Let the scores of right and wrong completions have means $m_\pm$ and variances $v_\pm$ (summed over parameters). Given $k$, the contrast
+# has the mean $m_+ - m_-$ and, as completions are independent, the variance $v_+/k + v_-/(G-k)$. Its expected squared length is the sum of
+# $\|m_+ - m_-\|^2$ and the variance. Multiplied by $\sigma^2 = k(G-k)/G^2$:
+#
+# $$\mathbb E\,\|g\|^2 = \sigma^2\,\|m_+ - m_-\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
+#
+# Only where the first term dominates is the length proportional to σ. Three prompts of our base model:
 
 # %% [fold]
 def squared_lengths(k, completions, half, n=500):
@@ -184,7 +194,10 @@ for prompt in arithmetic.held_out_problems(1, levels=(1, 2, 3)):
     v_right, v_wrong, signal = estimators.moments(for_line, pool.right, pool.inner)
     line = [identity.update_norm_squared(int(k), G, signal, v_right, v_wrong) for k in ks]
     dots = [np.mean(squared_lengths(k, pool, for_groups)) for k in ks]
-    panels.append({"prompt": prompt.prompt, "ratio": v_wrong / v_right,
+    again = estimators.moments(for_groups, pool.right, pool.inner)
+    panels.append({"prompt": prompt.prompt, "wrong": int((~pool.right[for_line]).sum()),
+                   "ratio": v_wrong / v_right, "other": again[1] / again[0],
+                   "needed": 1 + 3 * signal / v_right,
                    "line": np.sqrt(line), "dots": np.sqrt(dots)})
 show(figures.lengths_over_k(panels, ks, G))
 ratios = [panel["dots"][6] / panel["dots"][3] for panel in panels]
@@ -192,11 +205,12 @@ off = np.concatenate([abs(panel["dots"] / panel["line"] - 1) for panel in panels
 assert min(ratios) > 0.75 and np.median(off) < 0.1 and off.max() < 0.4
 
 # %% [text]
-# *The length of GRPO's update over k, for three prompts of our base model. Dots: measured, 500 groups each; dashed: in proportion to σ; line: a formula
-# (second reading), 1 at k = 4.*
+# *The length of GRPO's update over k. Dots: measured, 500 groups each, from one half of the prompt's completions; line: the formula, from the
+# other half, 1 at k = 4; dashed: in proportion to σ. On the first prompt line and dots differ because few completions are wrong (line:
+# {=panels[0]["wrong"]}): $v_-/v_+$ is {=panels[0]["ratio"]:.0f} in one half and {=panels[0]["other"]:.0f} in the other.*
 #
 # With seven right completions instead of four, σ is {=2 * identity.sigma(7, 8):.2f} times as large, but the update {=ratios[0]:.2f}, {=ratios[1]:.2f} and {=ratios[2]:.2f} times as long: the one
-# wrong score is noisy, and lengthens the contrast. **The easy group's coefficient is smaller; its push is about as long.**
+# wrong score is noisy, and lengthens the contrast (exercise 3). **The easy group's coefficient is smaller; its push is about as long.**
 #
 # (Here groups of one prompt are compared. Over many groups, GRPO's mean update is the gradient of the success probability times a weight that is
 # *larger* for easy prompts than for medium ones: [lesson 7](07_group_size.ipynb).)
@@ -205,7 +219,7 @@ assert min(ratios) > 0.75 and np.median(off) < 0.1 and off.max() < 0.4
 #
 # This is algebra about one whole group. It holds for any model, at every update of a batch, through the scripts' own losses and with the clip: only
 # the vectors change (second reading). A KL penalty and a third reward value break it. So do minibatches that cut groups
-# (`--num_minibatches 1` keeps them whole).
+# (`--num_minibatches 1` keeps them whole), and groups that mix prompts (exercise 4, second reading).
 
 # %% [markdown]
 # ## Exercises
@@ -258,8 +272,44 @@ def update(rewards, scores):
 
 
 # %% [markdown]
-# **3. Find the bug.** Sampling code often repeats prompts as `a b c a b c` (tiled) while rewards are regrouped as if they were `a a b b c c`. The
-# code runs, and every group mixes prompts. This function gets rewards in the *tiled* order, G rounds over P prompts, and should return
+# **3. As long as the medium one.** A group of 8 has 7 right completions. Let $u = \|m_+ - m_-\|^2 / v_+$. For which $v_-/v_+$ is its
+# $\mathbb E\|g\|^2$ the same as that of a group with 4?
+
+
+# %% [exercise]
+def equal_ratio(u):
+    """The v_-/v_+ at which groups with 7 and with 4 right of 8 are pushed equally."""
+    return ...
+
+
+# %% [check]
+check("6.3", equal_ratio)
+
+# %% [hint]
+# Divide the formula by $v_+$ and multiply it by 64. With $k = 7$ it is $7u + 1 + 7w$, where $w = v_-/v_+$.
+
+
+# %% [solution]
+def equal_ratio(u):
+    return 1 + 3 * u  # 7u + 1 + 7w = 16u + 4 + 4w
+
+
+# %% [text]
+# On the three prompts $1 + 3u$ is {=panels[0]["needed"]:.0f}, {=panels[1]["needed"]:.0f} and {=panels[2]["needed"]:.1f}, and
+# $v_-/v_+$ is {=panels[0]["ratio"]:.0f}, {=panels[1]["ratio"]:.1f} and {=panels[2]["ratio"]:.1f}: so in the picture only the third line is
+# higher at 7 than at 4.
+
+# %% [markdown]
+# ## To remember
+#
+# - For right-or-wrong rewards, GRPO's update of one prompt is σ times the contrast, Dr. GRPO's σ² times; DAPO's is GRPO's, with silent groups
+#   replaced.
+# - "Multiplied by σ" does not mean "as long as σ": the contrast has its own length.
+#
+# ## For a second reading (18 minutes): whole groups, losses, the clip
+#
+# **4. Find the bug: a group of several prompts.** The contrast compares completions of *one* prompt. Sampling code often repeats
+# prompts as `a b c a b c` (tiled) while rewards are regrouped as if they were `a a b b c c`. The code runs, and every group mixes prompts. This function gets rewards in the *tiled* order, G rounds over P prompts, and should return
 # GRPO's advantages in that order. Repair it. Below the check it trains three prompts, each with its own logit.
 
 
@@ -272,8 +322,8 @@ def advantages_tiled(rewards, P, G):
 
 
 # %% [check]
-check("6.3", advantages_tiled)
-trains("6.3", advantages_tiled)  # from p = .9, .5 and .1, with groups of 8
+check("6.4", advantages_tiled)
+trains("6.4", advantages_tiled)  # from p = .9, .5 and .1, with groups of 8
 
 # %% [markdown]
 # *Means of ten runs. With the bug nothing is learned, nor with right groups whose advantages come back in another order. A round over the prompts
@@ -291,14 +341,6 @@ def advantages_tiled(rewards, P, G):
 
 
 # %% [markdown]
-# ## To remember
-#
-# - For right-or-wrong rewards, GRPO's update of one prompt is σ times the contrast, Dr. GRPO's σ² times; DAPO's is GRPO's, with silent groups
-#   replaced.
-# - "Multiplied by σ" does not mean "as long as σ": the contrast has its own length.
-#
-# ## For a second reading (15 minutes): losses, the clip, the formula for the length
-#
 # **Through the scripts' own losses.** Training follows the gradient of `policy_loss`, which averages over tokens. Dr. GRPO divides every
 # completion's sum by the constant $C$ (`max_new_tokens`), so its gradient is $\frac{\sigma^2}{C}(\bar s_+ - \bar s_-)$. GRPO divides it by the
 # completion's length $|y_i|$: the vectors are $s_i/|y_i|$. DAPO divides by the number of tokens in the batch. We *declare* the first $k$
@@ -357,14 +399,7 @@ vector_to_parameters(start, policy.parameters())
 #
 # **Is σ the *length* of the update?** The paper behind the identity says that "the disagreement is exactly the size of the training update".
 # For a prompt with one parameter, the log-odds of a right completion, this is true: the scores are $1-p$ and $-p$, and the contrast is 1. In
-# general, let the scores of right and wrong completions have means $m_\pm$ and variances $v_\pm$ (summed over parameters). Given $k$, the
-# contrast has mean $m_+ - m_-$ and, as completions are independent, variance $v_+/k + v_-/(G-k)$. Its expected squared length is
-# $\|m_+ - m_-\|^2$ plus the variance. Multiplied by $\sigma^2 = k(G-k)/G^2$:
-#
-# $$\mathbb E\,\|g\|^2 = \sigma^2\,\|m_+ - m_-\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
-#
-# Only where the first term dominates is the length proportional to σ. This is the line in the picture, from one half of a prompt's completions; the
-# groups are drawn from the other half. $v_-/v_+$ is {=panels[0]["ratio"]:.0f}, {=panels[1]["ratio"]:.1f} and {=panels[2]["ratio"]:.1f}. ([Lesson 13](13_quiet_estimators.ipynb) measures both terms.)
+# general the second term of $\mathbb E\,\|g\|^2$ counts, too: [lesson 13](13_quiet_estimators.ipynb) measures both.
 #
 # Source of the identity: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*,
 # [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), Theorem 1. GRPO: [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; Dr. GRPO:
