@@ -105,7 +105,8 @@ def moved_mix(log_odds: np.ndarray, mix: np.ndarray, shift: float, G: int) -> Fi
     curves.stackplot(SHIFTS, *shares, colors=[WRONG, RIGHT])
     curves.axvline(shift, color="black", linewidth=1)
     curves.text(-2.85, 5, "all wrong", color="white", fontweight="bold")
-    curves.text(2.85, 5, "all right", color="white", fontweight="bold", ha="right")
+    height = shares[0][-1] + shares[1][-1] / 3
+    curves.text(2.85, height, "all right", color="white", fontweight="bold", ha="right")
     return figure
 
 
