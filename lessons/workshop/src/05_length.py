@@ -206,7 +206,7 @@ assert np.allclose(points, relative * np.array([-1, 1, 0.4]))
 # \Delta P(\text{long}\mid\text{wrong}) = +\frac\eta8\,\mathbb E[\sigma]\,\big(d(L_1)-d(L_2)\big)$$
 #
 # **Step 3.** All completions together: $p$ times the first plus $q$ times the second, so the same size times $1 - 2p$. **While most completions
-# are wrong, their length rises; once most are right, it falls.** With a constant divisor all three changes are 0. ∎
+# are wrong, the mean length of all rises; once most are right, it falls.** With a constant divisor all three changes are 0. ∎
 #
 # For scale, let η be such that a prompt with $p = ½$ gains one point a step. Then with 5 and 50 tokens, $p = .3$ and groups of 8 the share of
 # long completions changes by −{=points[1]:.2f} points among right ones, by +{=points[1]:.2f} among wrong ones, and by $.4 \times {=points[1]:.2f}$ = {=points[2]:.2f} in all (worked out in the

@@ -210,7 +210,7 @@ assert min(ratios) > 0.75 and np.median(off) < 0.1 and off.max() < 0.4
 # {=panels[0]["wrong"]}): $v_-/v_+$ is {=panels[0]["ratio"]:.0f} in one half and {=panels[0]["other"]:.0f} in the other.*
 #
 # With seven right completions instead of four, σ is {=2 * identity.sigma(7, 8):.2f} times as large, but the update {=ratios[0]:.2f}, {=ratios[1]:.2f} and {=ratios[2]:.2f} times as long: the one
-# wrong score is noisy, and lengthens the contrast (exercise 3). **The easy group's coefficient is smaller; its push is about as long.**
+# wrong score is noisy, and lengthens the contrast (exercise 3). **Under GRPO the easy group's coefficient is smaller; its push is about as long.**
 #
 # (Here groups of one prompt are compared. Over many groups, GRPO's mean update is the gradient of the success probability times a weight that is
 # *larger* for easy prompts than for medium ones: [lesson 7](07_group_size.ipynb).)

@@ -150,7 +150,7 @@ def estimate(c, n, G):
 # %% [markdown]
 # ## Training moves the mix
 #
-# As a model learns, every $p$ rises. Which groups are silent then? Below, ten runs of `grpo.py` (those of
+# As a model learns, most $p$ rise. Which groups are silent then? Below, ten runs of `grpo.py` (those of
 # [lesson 16](16_is_it_learning.ipynb)):
 
 # %% [fold]

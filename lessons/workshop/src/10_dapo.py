@@ -109,7 +109,7 @@ knob(draw_weights, at_most_draws=DRAWS)
 # | **DAPO's weight over GRPO's** | **10/3** | **10/3** |
 #
 # DAPO gives the hard prompt fewer places, and each of them counts for more. The two cancel. Who redraws the same prompt keeps the share of
-# ½. Then only the last factor is left, 10 and 2.
+# ½. Then only the factor of the row before the last is left, 10 and 2.
 #
 # **1. Any number of prompts.** Now $n$ prompts are equally frequent, and prompt $i$ is silent with probability `S[i]`. Compute the weight of
 # each prompt over its weight under GRPO: for DAPO, and for redrawing the same prompt until it is mixed.

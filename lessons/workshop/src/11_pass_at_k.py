@@ -9,7 +9,7 @@
 # > them.**
 # >
 # > In our runs (GRPO, 8 batches, five seeds, a task that can be computed exactly): training changed it in six problems of ten. It was right
-# > in a third of all problems before, and in more than half after four runs of the five.
+# > in a third of all problems before, and in more than half after four runs of the five (after the fifth in a third).
 #
 # You can test this on a model of your own: ask each question many times, before training and after, and compare the most frequent answers where
 # one clearly leads.

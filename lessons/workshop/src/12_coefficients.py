@@ -294,9 +294,8 @@ trains("12.3", mean_over_right)
 
 # %% [text]
 # *The mean success probability of 40 hard prompts, which begin at $p$ = .02, in groups of 8. See first how early the thick curve rises: after 30 updates
-# it is at {=hard_mean[30]:.2f}, that of $A = R$ at {=hard_R[30]:.2f}. $A = R$ runs at {=lesson_12.AS_LONG:.1f} times the rate. So its expected first step, over equally many prompts of .02, .1, .3 and
-# .6 together, is as long. Over such a mixture the two have the means {=all_mean[20]:.2f} and {=all_R[20]:.2f} after 20 updates: the steps are alike, and
-# the divisor decides which prompts get them.*
+# it is at {=hard_mean[30]:.2f}, that of $A = R$ at {=hard_R[30]:.2f}. $A = R$ gets {=lesson_12.AS_LONG:.1f} times the rate: on a mixture of .02, .1, .3 and .6
+# the first steps are then equally long, and both learn equally fast ({=all_mean[20]:.2f} and {=all_R[20]:.2f} after 20 updates). On hard prompts alone they do not.*
 #
 # *Two mistakes that run: if G is divided out twice, every step is 1/8 as long. If $k$ = 0 is not caught, a group without a right completion
 # divides 0 by 0: that prompt's logits become nan for good, and the picture counts it as 0.*

@@ -89,10 +89,10 @@ extra = ceil(100 * (max(*divided, *1 / divided) - 1))  # %
 #
 # ## What is a cosine worth?
 #
-# An update is its mean, the signal, plus noise. The squared noise falls like $1/n$ with the number $n$ of completions in the batch. The cosine is about
+# An update is its mean, the signal, plus noise; that of one completion is called noise here. Squared, it falls like $1/n$ in a batch of $n$ completions. The cosine is about
 # the signal over the update's length:
 #
-# $$\cos^2 \approx \frac{\text{signal}^2}{\text{signal}^2 + \text{noise}/n}$$
+# $$\cos^2 \approx \frac{\text{signal}^2}{\text{signal}^2 + \text{noise}^2/n}$$
 #
 # (GRPO weighs prompts unequally, [lesson 9](09_objective.ipynb): over many prompts its cosine stops a little short of 1 even without noise.)
 #
@@ -109,7 +109,7 @@ def completions_for(target, cosine, n):
 check("13.1", completions_for)
 
 # %% [hint]
-# Solve the formula for noise/signal². It is the same number for both batches.
+# Solve the formula for noise²/signal². It is the same number for both batches.
 
 
 # %% [solution]
@@ -126,8 +126,8 @@ def completions_for(target, cosine, n):
 # ## Why ÷ σ hardly matters
 #
 # If $k$ of the $G$ completions are right, $\sigma = \sqrt{k(G-k)}/G$: one number for the whole group. Dividing by it leaves the direction of the group's update
-# as it is, and changes only how much the group counts in the batch. In groups of eight σ runs from .33 ($k = 1$) to .5 ($k = 4$). So no group
-# gains more than a factor of 1.52 on another. (In groups of 64: 4.04.)
+# as it is, and changes only how much the group counts in the batch. In groups of eight σ runs from $\sqrt7/8 = .331$ ($k = 1$) to .5 ($k = 4$). So the
+# most that a group gains on another is a factor of $4/\sqrt7 = 1.51$. (In groups of 64: 4.03.)
 #
 # The baseline acts inside each group: it says how much right completions count against wrong ones.
 #
@@ -249,7 +249,7 @@ predicted = markdown(["before training", "$a_-/a_+$", "$b^*$", "prompts where $b
 #
 # ## To remember
 #
-# - ÷ σ changes how much whole groups count, at $G = 8$ by a factor of 1.52 at most. The baseline changes how right completions count against wrong ones.
+# - ÷ σ changes how much whole groups count, at $G = 8$ by a factor of 1.51 at most. The baseline changes how right completions count against wrong ones.
 # - For one prompt $b = 0$ is quieter than $b = p$ exactly if $a_-/a_+ > 1 + 1/q$.
 # - A cosine is worth completions: the number needed grows like $\cos^2/(1 - \cos^2)$.
 # - The ratio $a_-/a_+$ speaks of one prompt. It changes as the model learns, and a batch need not follow it.

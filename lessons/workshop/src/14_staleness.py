@@ -8,7 +8,7 @@
 # > **At ratio 1 the six have one gradient, up to averaging over tokens; once the policy has moved, all six weight tokens by a ratio, and they
 # > differ in whether, and where, a token that has moved is stopped or faded out.**
 # >
-# > In our runs: with short steps the weight or the bound was enough. With steps so long that every arm lost more than 20 points, only arms with
+# > In our runs: with short steps the weight or the bound was enough. With steps so long that every arm ended more than 20 points below its own end with short ones, only arms with
 # > a bound stayed above .5.
 #
 # So before you choose among six names, choose how far one batch may move the policy: shorten the steps first.
@@ -237,7 +237,7 @@ say(markdown(["", "both", "both − neither", "both − weight", "bound − both
 #
 # - **Shorten the steps first.** With neither weight nor bound, steps of .008 end as high as the best arm with .016.
 # - **With short steps weight or bound is enough.** With neither a run falls behind. Adding the second makes no difference we can measure.
-# - **Long steps need the bound**, but these are long: at .032 every arm has lost more than 20 points. At .016 the bound alone is
+# - **Long steps need the bound**, but these are long: at .032 every arm ends more than 20 points below its end at .008. At .016 the bound alone is
 #   {=ahead(UNWEIGHTED, CISPO, epochs=4, step_length=0.016)} points above the weight alone: undecided.
 # - **The bound alone ends at least as high as both**, by the means. Each difference is undecided.
 #

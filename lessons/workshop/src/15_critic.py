@@ -5,11 +5,11 @@
 # **critic**, which reads the completion so far and predicts its final reward. A token can then be judged by how it changed the prediction.
 # How far that judgement counts is set by λ, the parameter of generalized advantage estimation (GAE).
 #
-# > **With λ = 1 the critic is only a baseline, and PPO's mean gradient stays right however bad it is; a smaller λ trusts the critic's judgement
-# > of single tokens.**
+# > **With λ = 1 the critic is only a baseline: before whitening, the mean of a completion's gradient stays right however bad the critic is. A smaller λ
+# > trusts the critic's judgement of single tokens.**
 # >
-# > In our runs: a critic that was trained briefly (on 2,048 completions, few with a written mistake) judged the form of a completion and did
-# > not see the mistake (16 mistakes looked at).
+# > In our runs: a critic that was trained briefly, on 2,048 completions, judged the form of a completion. At none of the 16 mistakes that we looked
+# > at did it see the mistake.
 #
 # So look at what a critic judges before you lower λ: draw its values along some wrong completions. Here is one of `10-6+48?`, which the
 # model of arithmetic begins with the mistake `10-6=14`. The **true value** of a prefix is the share of 64 continuations that end right. Move λ,
@@ -139,7 +139,8 @@ knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.0))
 # $$A_t = (r_t + r_{t+1} + \dots + r_{|y|}) - V_t = R - V_t \qquad \text{∎}$$
 #
 # Here $V_t$ depends on the tokens before $t$ and multiplies the score of $y_t$ alone. So by [lesson 1](01_score_function.ipynb) it leaves
-# the mean gradient unchanged, **however bad the critic** (before whitening, see the end). For $\lambda < 1$ later values remain, and in general
+# the mean gradient unchanged, **however bad the critic**. (Before whitening, see the end, and up to a division by the batch's tokens, which bends it as in
+# [lesson 5](05_length.ipynb): little in large batches.) For $\lambda < 1$ later values remain, and in general
 # the mean gradient is right only if those values are right.
 #
 # **1. Write GAE** for one completion, with γ = 1. (`numpy` arrays of length |y|.) Your function then trains a policy, with a critic that

@@ -229,7 +229,8 @@ def from_groups(distance, *names):
 #
 # ## Our runs of short completions do not tell the samplers apart
 #
-# We repeat runs of [lesson 14](14_staleness.ipynb), with GRPO's clip and four updates a rollout batch. The sampler is a copy of the policy
+# We repeat runs of [lesson 14](14_staleness.ipynb), with GRPO's clip, its divisions (so the weight is only about right) and four updates a rollout
+# batch. The sampler is a copy of the policy
 # in bfloat16, or with float8 weights; the trainer is in float32; $C = 2$. (Every run prints the difference in its first step, as `mismatch`.)
 
 # %% [fold]
@@ -257,7 +258,7 @@ outside = {T: sum(erfc(end * np.sqrt(T / 2) / spread["tokens"]) / 2 for end in (
            for T in (1_000, 10_000)}
 
 # %% [text]
-# *(Spread: the standard deviation. Points of held-out accuracy, paired by seed, five seeds, with 95 % t intervals. GRPO's divisions are kept.)*
+# *(Spread: the standard deviation. Points of held-out accuracy, paired by seed, five seeds, with 95 % t intervals.)*
 #
 # All intervals contain 0, but a loss of two points could hide in each. Little was to be expected: these $w$ spread less than at a
 # distance of .2 in the example.

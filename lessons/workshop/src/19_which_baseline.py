@@ -4,7 +4,7 @@
 # GRPO and Dr. GRPO subtract the mean reward of the group. If all completions of a group are right, every advantage is then 0, and the group
 # moves nothing. REINFORCE subtracts nothing: its advantage is the reward, $A = R$. Does it pay to train on such groups?
 #
-# > **Right completions alone carry a prompt's gradient, so even an all-right group points along it on average; subtracting the group's mean
+# > **Right completions are enough for a prompt's gradient, so even an all-right group points along it on average; subtracting the group's mean
 # > silences such groups.**
 # > In our runs: $A = R$, which trains on them, ended above the group's mean on both tasks, clearly with one update a batch, by a small margin with
 # > four (ten seeds). For one prompt it is the less noisy of the two only where wrong completions have much longer scores than
@@ -63,13 +63,14 @@ def lost(task):
 # | $R,\ s$ | the reward of a completion, 0 or 1; its score $\nabla_\theta \log \pi_\theta(y)$ |
 # | $m_+,\ m_-,\ \Delta m$ | the mean score of right and of wrong completions; $m_+ - m_-$ |
 #
-# ## Right completions alone carry the gradient
+# ## Right completions are enough
 #
 # The gradient of $p$ is the mean of $R\,s$ ([lesson 1](01_score_function.ipynb)). A wrong completion has $R = 0$ and drops out:
 #
 # $$\nabla p = \mathbb E[R\,s] = p\,m_+$$
 #
-# So the mean score of right completions points along the gradient, whatever the others of their group are.
+# So the mean score of right completions points along the gradient, whatever the others of their group are. (So are wrong ones enough:
+# $\nabla p = -q\,m_-$, the arm $R - 1$.)
 # With $A = R$ the update of an all-right group is the mean of its scores, and its expectation is $m_+$.
 #
 # **1. An all-right group.** Express this expectation by $p$ and $\Delta m$.
@@ -263,7 +264,7 @@ assert 0.5 < gain[0] / gain[1] < 0.65
 #
 # ## To remember
 #
-# - $\nabla p = p\,m_+$: right completions alone carry the gradient of one prompt.
+# - $\nabla p = p\,m_+$: right completions are enough for the gradient of one prompt.
 # - With $A = R$ all-right groups bring the share $p^{G-1}$ of it. A group's mean silences them, and mixed groups bring all.
 # - In our runs $A = R$ learned best, and these groups gave a part of its lead. It is the less noisy choice only if wrong completions have much
 #   longer scores than right ones.
