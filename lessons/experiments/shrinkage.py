@@ -35,6 +35,7 @@ from toy_env.run import parse
 from toy_env.tasks import TASKS, base_model, load_task
 
 RESULTS = Path(__file__).parent / "shrinkage.json"
+TUNED = RESULTS.with_name("shrinkage_tuning.json")
 KAPPAS = {f"κ = {kappa}": float(kappa) for kappa in (0, 1, 3, 7)} | {"κ = ∞": inf}
 # Advantages kappa / (G - 1 + kappa) of all-right groups, as at kappa 1 and 7, and no other change.
 ALL_RIGHT = {"κ = 0, all-right groups ⅛": 1 / 8, "κ = 0, all-right groups ½": 1 / 2}
@@ -151,18 +152,21 @@ def gaps_table(table: dict[str, dict]) -> str:
 
 def main(config: GridConfig) -> None:
     """Print the predictions, make the runs that are missing, and with --publish write
-    shrinkage.json."""
+    shrinkage.json and shrinkage_tuning.json."""
     print(PREDICTIONS)
-    folder, runs = Grid(config, "shrinkage"), []
+    folder, runs, trials = Grid(config, "shrinkage"), [], []
     for arm, task in product(ARMS, TASKS):
         tuned = Run(task, RATE_OF.get(arm, arm), BEST[task], 0)
-        (rate,), _ = best_rates(folder, train, tuned, [BEST[task]], ["end"])
+        (rate,), of_arm = best_rates(folder, train, tuned, [BEST[task]], ["end"])
+        trials += of_arm if arm not in RATE_OF else []
         runs += [Run(task, arm, rate, seed) for seed in range(config.seeds)]
     runs.sort(key=lambda run: run.seed)  # so that a command that is stopped has made all arms
     runs += [
         replace(run, steps=LONG) for run in runs if run.arm in LONG_ARMS and run.seed < LONG_SEEDS
     ]
     grid.results_of(config, train, runs, RESULTS)
+    if config.publish:
+        folder.publish(TUNED, trials)
 
 
 if __name__ == "__main__":
