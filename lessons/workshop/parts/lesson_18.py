@@ -1,33 +1,14 @@
 """The pictures of lesson 18, and the right answers and usual mistakes of its exercises."""
 
 from functools import partial
-from math import inf, log, sqrt
+from math import exp, inf, log
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 
 from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, new_figure
-from lessons.workshop.parts.drawing import curve, key
-
-# Colour and line, by the unit that has a weight
-STYLES = {"none": (GREY, ":"), "token": (ORANGE, "--"), "completion": (BLUE, "-")}
-
-
-def off_and_noise(caps: np.ndarray, lines: dict) -> Figure:
-    """The error of the mean update (left) and its noise (right) against the cap (n,), for each kind
-    of weight: lines (n, 2)."""
-    figure, (left, right) = new_figure(9.6, 3.5, columns=2)
-    left.set(title="Error of the mean update", xlabel="C, the largest weight allowed", ylim=(0, 1))
-    right.set(title="Noise of one group's update", xlabel="C, the largest weight allowed")
-    for name, values in lines.items():
-        for axis, y in zip((left, right), values.T):
-            curve(axis, caps, y, *STYLES[name])
-    names = {"no weights": GREY, "weights of tokens": ORANGE, "weights of completions": BLUE}
-    key(left, names, 0.5)
-    left.set_ylabel("relative to the true mean")
-    right.set(ylim=(0, None), ylabel="relative to the true mean")
-    return figure
+from lessons.workshop.parts.drawing import key
 
 
 def batch_errors(n: np.ndarray, ways: dict) -> Figure:
@@ -36,9 +17,10 @@ def batch_errors(n: np.ndarray, ways: dict) -> Figure:
     figure, axis = new_figure(7.5, 3.2)
     colors = dict(zip(ways, (GREY, ORANGE, GREEN, BLUE)))
     for name, (off, noise) in ways.items():
-        curve(axis, n, np.sqrt(off**2 + noise**2 / n), colors[name])
-    axis.set(xlabel="groups in the batch", ylabel="error", xscale="log", ylim=(0, 1.2))
-    key(axis, colors, 0.8)
+        axis.plot(n, np.sqrt(off**2 + noise**2 / n), color=colors[name])
+    axis.set(title="Error of a batch, by what is weighted")
+    axis.set(xlabel="groups in the batch", xscale="log", ylim=(0, 1.4))
+    key(axis, colors, 0.45)
     return figure
 
 
@@ -92,12 +74,13 @@ CHECKS = {
         },
     },
     "18.3": {
-        "expected": lambda d: log(2) / d**2,
-        "inputs": [{"d": 0.0088}, {"d": 0.5}],
+        "expected": lambda d, T: exp(-T * d**2),
+        "inputs": [{"d": 0.0088, "T": 20}, {"d": 0.5, "T": 3}],
         "mistakes": {
-            "the tokens' variances add, not their standard deviations": lambda d: sqrt(log(2)) / d,
-            "that is E w² alone: divide by the square of E w": lambda d: log(2) / (2 * d**2),
-            "that is where the spread of log w is 1": lambda d: 1 / d**2,
+            "the tokens' variances add, not their standard deviations": lambda d, T: exp(
+                -((T * d) ** 2)
+            ),
+            "that is E w² alone: E w belongs to it, squared": lambda d, T: exp(-2 * T * d**2),
         },
     },
 }

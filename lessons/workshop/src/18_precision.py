@@ -1,17 +1,27 @@
-# %% [markdown] 28 minutes
+# %% [markdown] 30 minutes
 # # 18 · The sampler is not the trainer
 #
-# Real systems sample with one engine and train with another, with other kernels and another precision. So a token's probability differs
-# between the two even before the first update, and the differences of the tokens multiply.
+# Real systems sample with one engine and train with another. The weights of the model are the same, the kernels and the precision are not. So each
+# token's probability differs a little between the two, and over a completion the differences multiply. This lesson says which weight corrects for it, and computes from which
+# batch and which length on that matters.
 #
-# > **If the scores of tokens are summed (REINFORCE, Dr. GRPO), one weight makes the mean update right: the completion's probability in the trainer
-# > over that in the sampler.**
+# > **One weight makes the mean update right: the whole completion's probability in the trainer over that in the sampler. Weights of single tokens
+# > do not.** (Where an update sums the scores $\nabla\log\pi$ of its tokens: REINFORCE, Dr. GRPO.)
 # >
-# > Capping it lowers the noise and leaves part of the error. In our runs: with completions of twenty tokens, five seeds do not tell the samplers
-# > apart.
+# > In our runs, with GRPO and completions of twenty tokens, five seeds do not tell the samplers apart.
 #
-# With longer completions it may matter: with the differences of our tokens, a batch of completions of about 9,000 tokens would count as half a
-# batch if it is weighted exactly (exercise 3). This lesson says what a weight repairs, what it costs, and from which batch on it pays.
+# **The smallest case.** The text *aa* has three tokens: a, a and the end. Each engine gives each token a probability:
+#
+# | | a | a | end | the whole text |
+# |---|---|---|---|---|
+# | sampler, $\pi_{sampler}$ | .5 | .4 | .2 | .04 |
+# | trainer, $\pi_{old}$ | .4 | .4 | .5 | .08 |
+# | weight, $w = \pi_{old}/\pi_{sampler}$ | .8 | 1 | 2.5 | 2 |
+#
+# Of 100 completions the sampler writes *aa* 4 times. The trainer would write it 8 times. So each of the four must count twice, *in all its
+# tokens*. By the tokens' own weights the first a counts .8 times, less than with no weight at all.
+#
+# The picture adds up all 15 texts of at most three letters, for two engines that are much further apart than real ones.
 
 # %% [fold]
 from itertools import product
@@ -24,21 +34,17 @@ from lessons.experiments import staleness
 from lessons.experiments.grid import change, load_runs, markdown
 from lessons.experiments.precision import CORRECTIONS
 from lessons.experiments.staleness import U_4, gap, select, verdicts
-from lessons.workshop.kit import check, knob, say, show
-from lessons.workshop.parts.lesson_18 import batch_errors, groups_needed, off_and_noise
+from lessons.workshop.kit import check, say, show
+from lessons.workshop.parts.lesson_18 import batch_errors, groups_needed
 
 runs = load_runs(staleness.RESULTS)
 texts = ["".join(letters) for n in range(4) for letters in product("ab", repeat=n)]
 tokens = [(text + "$")[:3] for text in texts]  # $ ends texts of fewer than three letters
-lengths = torch.tensor([[len(text)] for text in tokens])
+lengths = torch.tensor([[[len(text)]] for text in tokens])
 R = (torch.arange(15) % 3 == 0).double()
 generator = torch.Generator().manual_seed(0)
 # After each of the 7 prefixes
 logits, noise = torch.randn(2, 7, 3, generator=generator, dtype=torch.float64)
-
-
-def mean_of(name, **settings):
-    return np.mean([run[name] for run in select(runs, **U_4, **settings)])
 
 
 def token_logps(logits):
@@ -69,85 +75,47 @@ def update(weights, sampled, scores):
     return mean, (chance * (pairs - mean).square().sum(dim=2)).sum().sqrt()
 
 
-truth, _ = update(torch.ones(15, 1), old, scores)
-
-
-def measure(distance, unit, C):
+def measure(distance, unit, C=inf, scores=scores):
     """How far off the mean update is, and the noise, both over the length of the true mean."""
     sampled = token_logps(logits + distance * noise)
     log_w = {"none": 0 * old[:, :1], "token": old - sampled,
              "completion": (old - sampled).sum(dim=1, keepdim=True)}[unit]
     mean, rms = update(log_w.exp().clamp(max=C), sampled, scores)
+    truth, _ = update(torch.ones(15, 1), old, scores)
     return np.array([(mean - truth).norm(), rms]) / truth.norm().item()
 
 
-CAPS = np.linspace(1.6, 6, 23)
-
-
-def errors(distance):
-    """By weights: (23, 2), for each cap."""
-    return {unit: np.array([measure(distance, unit, C) for C in CAPS])
-            for unit in ("none", "token", "completion")}
-
-
-knob(lambda distance: off_and_noise(CAPS, errors(distance)), distance=(0.1, 1.5, 0.1, 0.5))
-far, near, shown = errors(1.5), errors(0.1), errors(0.5)
-assert abs(shown["token"][-1, 0] - shown["none"][-1, 0]) < 0.01
-assert near["completion"][np.isclose(CAPS, 2), 0] < 1e-12
-for i in range(2, 16):
-    assert measure(i / 10, "completion", 6)[1] > measure(i / 10, "none", 1)[1]
-sampled, off = token_logps(logits + 0.1 * noise), {}
-plain, coarse = ({"sampler": name, "correction": "none"} for name in ("bfloat16", "float8"))
-spread = {what: mean_of(f"spread of {what}", **plain) for what in ("tokens", "completions")}
-one = (old - token_logps(logits + 0.5 * noise))[tokens.index("aa$")].exp()
-assert one[:2].max() < 1 < one.prod()
-whole = (old - sampled).sum(dim=1, keepdim=True).exp()
-spread_near = (sampled.sum(dim=1).exp() @ (whole[:, 0] - 1).square()).sqrt().item()
-for name, of_tokens in (("summed", scores), ("over |y|", scores / lengths[:, :, None])):
-    wanted, _ = update(torch.ones(15, 1), old, of_tokens)
-    estimate, _ = update(whole, sampled, of_tokens)
-    off[name] = ((estimate - wanted).norm() / wanted.norm()).item()
-    assert (off[name] < 1e-12) == (name == "summed")
+ways = {"nothing": ("none",), "tokens": ("token",),
+        "completions, capped at 2": ("completion", 2), "completions": ("completion",)}
+none, of_tokens, capped, exact = (measure(1.5, *way) for way in ways.values())
+by_cap, by_exact = (
+    ceil(groups_needed(*two)) for two in ((*none, *capped), (*capped, *exact)))
+over_length, _ = measure(1.5, "completion", scores=scores / lengths)
+assert exact[0] < 1e-12 and abs(over_length - of_tokens[0]) < 0.01
+show(batch_errors(np.geomspace(3, 1e5, 100), dict(zip(ways, (none, of_tokens, capped, exact)))))
 
 # %% [text]
-# *An example small enough to enumerate: groups of two from 15 texts of at most three letters, with Dr. GRPO's advantages. See the blue line on the left
-# first: it comes down to 0. The sampler's logits are the trainer's plus noise; the slider, distance, is its size. At .1 the weights of
-# completions have the standard deviation {=spread_near:.2f}. So our bfloat16 sampler is at about {=spread["completions"]:.2f}, float8 at {=mean_of("spread of completions", **coarse):.2f}.*
+# *The error of an update by a batch of groups of two: its distance from the trainer's mean update, over the length of the latter. See the right end first.
+# Only the blue line goes on down to 0: its mean is right. The others stop at {=none[0]:.2f}, {=of_tokens[0]:.2f} and {=capped[0]:.2f}, where their means are wrong. Then see the
+# left end: in a small batch blue is worst. Its weights are the noisiest.*
 #
-# **Weights of whole completions** come close to the true mean as the cap $C$ rises. From a distance of .2 on they are noisier than no weights:
-# {=shown["completion"][-1, 1]:.1f} against {=shown["none"][-1, 1]:.1f} at .5 and {=far["completion"][-1, 1]:.1f} against {=far["none"][-1, 1]:.1f} at 1.5 ($C = 6$).
+# ## Why the weight is right
 #
-# **Weights of tokens** keep an error that no cap removes. Take the text *aa*, at .5. Its tokens a, a and the end have the weights {=one[0]:.2f}, {=one[1]:.2f} and
-# {=one[2]:.2f}; the text's own is their product, {=one.prod():.2f}. So all three should count {=one.prod():.2f}, and two of them count less than 1. Over all texts, without a cap,
-# such weights are no better than none at .5: both are off by {=100 * shown["token"][-1, 0]:.0f} %. At .1 they help a little ({=100 * near["token"][-1, 0]:.1f} % against {=100 * near["none"][-1, 0]:.1f} %).
-#
-# | symbol | meaning |
-# |---|---|
-# | $\pi_{sampler}$ | the policy as the sampling engine computes it |
-# | $\pi_{old},\ \pi$ | the trainer's policy when the batch was sampled; the trainer's policy now |
-# | $\rho$ | $\pi/\pi_{old}$, for each token: what the clip looks at |
-# | $w$ | a weight that corrects for the sampler, $\pi_{old}/\pi_{sampler}$, of a token or a completion |
-# | $C$ | the cap: the largest weight that is allowed |
-# | $A,\ s$ | a completion's advantage; its score, $\nabla\log\pi$ |
-#
-# ## Two ratios, two tasks
-#
-# $\pi/\pi_{sampler}$ is the product of $\rho$, which our own updates have moved, and $w$, which the engines make. A clip of the product would
-# stop tokens that no update has moved. So $\rho$ is clipped and $w$ is a constant factor: **truncated importance sampling**
-# ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)) multiplies the loss by $\min(w, C)$.
-#
-# *Whole completions.* At $\rho = 1$ the mean over what the sampler draws is the mean over samples from $\pi_{old}$:
+# Let $s(y)$ be the score of a completion $y$, the sum of its tokens' $\nabla\log\pi$, and $A$ its advantage. Its update is $A\,s(y)$. Weighted by $w(y)$, the mean
+# over what the sampler draws is the mean over what the trainer would draw:
 #
 # $$\sum_y \pi_{sampler}(y)\, w(y)\,A\,s(y) = \sum_y \pi_{old}(y)\,A\,s(y)$$
 #
-# (That $A$ contains the mean of the sampler's group does no harm: second reading.) GRPO's two divisions break this: the expectation of a score
-# divided by $|y|$ is not 0 (in the example the mean is then off by {=100 * off["over |y|"]:.1f} % at .1), and σ is that of the sampler's groups.
+# A token's own weight leaves out the others: the prefix that led to it, and the rest that earns the reward, like the end of *aa*.
 #
-# *Tokens.* A token's own weight leaves out all others: the prefix that led to it, and the rest that earns the reward, like the end of *aa*.
-# *The cap* bounds the noise; what it cuts off is missing in the mean.
+# A **cap** $C$ on the weight, $\min(w, C)$, bounds the noise. What it cuts off is missing in the mean.
 #
-# **1. The mean update.** From the log-probabilities of the tokens, 0 after a text's end, and from $A\,s$ of each text: the mean of $\min(w, C)\,A\,s$ over
-# what the sampler draws, with weights of whole completions.
+# **The condition.** $A$ contains the mean reward of the sampler's group. From summed scores this mean drops out (second reading). From GRPO's, divided by
+# the length, it does not: in the picture's example even the exact weight would be as far off as the weights of tokens. GRPO's $\sigma$ is that of the
+# sampler's groups, too.
+#
+# **1. The mean update.** What is the mean of $\min(w, C)\,A\,s$ over what the sampler draws, with weights of whole completions? You get the
+# log-probabilities of the tokens, 0 after a text's end, and $A\,s$ of each text.
 
 
 # %% [exercise]
@@ -169,26 +137,23 @@ def mean_update(old, sampled, As, C):
     return (sampled.sum(dim=1).exp() * w) @ As
 
 
-# %% [fold]
-WAYS = {"no weights": ("none", 1), "C = 2": ("completion", 2), "C = 6": ("completion", 6),
-        "no cap": ("completion", inf)}
-ways = {distance: {name: measure(distance, *way) for name, way in WAYS.items()}
-        for distance in (0.1, 0.5, 1.5)}
-say(markdown(["distance", *WAYS], [[f"{distance}", *(f"{100 * off:.0f} %" for off, _ in of.values())]
-                                   for distance, of in ways.items()]))
-
-# %% [markdown]
-# *How far the mean update is off, by your formula. Without a cap it is exact.*
-#
+# %% [text]
 # ## When does a weight pay?
 #
-# The error of the mean stays as the batch grows; the squared noise falls like $1/n$ with the number $n$ of groups. The expected squared error of
-# a batch is
+# A mean that is off stays off however large the batch is. The squared noise falls like $1/n$ with the number $n$ of groups. So a batch has the squared error
 #
 # $$\text{off}^2 + \text{noise}^2/n$$
 #
+# Its root is what the picture shows, with these numbers:
+#
+# | weights of completions | off | noise of one group |
+# |---|---|---|
+# | none | {=none[0]:.3f} | {=none[1]:.2f} |
+# | capped at 2 | {=capped[0]:.3f} | {=capped[1]:.2f} |
+# | exact | 0 | {=exact[1]:.2f} |
+#
 # **2. From which batch on?** Of two ways to weight, the second one is noisier and less far off. From how many groups on has it the smaller squared
-# error? (noise: of one group)
+# error?
 
 
 # %% [exercise]
@@ -208,75 +173,33 @@ def pays_from(off, noise, other_off, other_noise):
     return (other_noise**2 - noise**2) / (off**2 - other_off**2)
 
 
-# %% [fold]
-show(batch_errors(np.geomspace(4, 4096, 50), ways[1.5]))
-
-
-def from_groups(distance, *names):
-    return f"{ceil(groups_needed(*(x for name in names for x in ways[distance][name]))):,}"
-
 # %% [text]
-# *The root of this sum at a distance of 1.5, with weights of completions. See how the lowest line changes.*
+# Your formula gives the crossings of the picture: a cap of 2 beats no weights from {=by_cap} groups on, and the exact weight beats the cap from
+# {=by_exact} on. **The larger the batch, the higher the cap.**
 #
-# By your formula a cap of 2 is better than no weights from {=from_groups(1.5, "no weights", "C = 2")} groups on, a cap of 6 better than 2 from {=from_groups(1.5, "C = 2", "C = 6")} on, and no cap better than 6 from
-# {=from_groups(1.5, "C = 6", "no cap")} on. At .5 a cap of 2 pays from {=from_groups(0.5, "no weights", "C = 2")} groups on. **The larger the batch, the higher the cap.**
-#
-# In code it is one line. The cap comes once, after the product:
+# In code it is one line, a constant factor of the loss: **truncated importance sampling** ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)).
 #
 # ```python
 # w = (old_logps - sampler_logps).sum(dim=1, keepdim=True).exp().clamp(max=C)
 # ```
 #
-# ## Our runs of short completions do not tell the samplers apart
+# The clip looks at $\rho = \pi/\pi_{old}$ alone, where $\pi$ is the trainer's policy now. A clip of $\rho w$ would stop tokens that no update has moved.
 #
-# We repeat runs of [lesson 14](14_staleness.ipynb), with GRPO's clip, its divisions (so the weight is only about right) and four updates a rollout
-# batch. The sampler is a copy of the policy
-# in bfloat16, or with float8 weights; the trainer is in float32; $C = 2$. (Every run prints the difference in its first step, as `mismatch`.)
-
-# %% [fold]
-rows = []
-UNITS = {"none": "none", "token": "tokens", "sequence": "completions"}  # by correction
-
-
-for sampler, corrections in CORRECTIONS.items():
-    for correction in corrections:
-        settings = {"sampler": sampler, "correction": correction}
-        rows.append([sampler, UNITS[correction],
-                     f"{mean_of('spread of tokens', **settings):.3f}",
-                     f"{mean_of('spread of completions', **settings):.3f}",
-                     change(gap(runs, U_4 | settings, U_4))])
-titles = ["sampler", "weights of", "spread of tokens' $w$", "of completions' $w$",
-          "points against a float32 sampler"]
-say(markdown(titles, rows))
-assert all(abs(gap(runs, U_4 | {"sampler": sampler, "correction": correction}, U_4)["difference"])
-           < 0.03 for sampler in CORRECTIONS for correction in CORRECTIONS[sampler])
-length = mean_of("length", **plain)
-scaled = spread["completions"] / length
-# Half of erfc is one side: a mean of T log-ratios below −3e-4, or above 4e-4
-assert round(np.log(2) / spread["tokens"] ** 2, -3) == 9000 and 19 < length < 21
-outside = {T: sum(erfc(end * np.sqrt(T / 2) / spread["tokens"]) / 2 for end in (3e-4, 4e-4))
-           for T in (1_000, 10_000)}
-
-# %% [text]
-# *(Spread: the standard deviation. Points of held-out accuracy, paired by seed, five seeds, with 95 % t intervals.)*
+# ## Should our runs of short completions show anything?
 #
-# All intervals contain 0, but a loss of two points could hide in each. Little was to be expected: these $w$ spread less than at a
-# distance of .2 in the example.
+# Where weights differ much, most completions hardly count. Of $n$ weighted completions the *effective* number is $n\,(\mathbb E w)^2/\mathbb E w^2$.
 #
-# **What this cannot show**: completions of thousands of tokens, a mixture of experts, kernels that differ in more than precision.
-
-# %% [markdown]
-# **3. How long may completions be?** Let the $\log w$ of tokens be independent and normal with standard deviation $d$. Of $n$ weighted completions
-# only $n\,(\mathbb E w)^2 / \mathbb E w^2$ count, the *effective* number. At how many tokens is it $n/2$, without a cap?
+# **3. How much of the batch is left?** Let the $\log w$ of tokens be independent and normal with standard deviation $d$. Which share of the batch is effective, for completions of $T$
+# tokens, without a cap?
 
 
 # %% [exercise]
-def length_at_half(d):
+def effective_share(d, T):
     return ...
 
 
 # %% [check]
-check("18.3", length_at_half)
+check("18.3", effective_share)
 
 # %% [hint]
 # The variances of the tokens add: $\log w$ of a completion has $\tau^2 = T d^2$. If it has the mean $\mu$, then
@@ -284,31 +207,80 @@ check("18.3", length_at_half)
 
 
 # %% [solution]
-def length_at_half(d):
-    return np.log(2) / d**2
+def effective_share(d, T):
+    return np.exp(-T * d**2)
 
+
+# %% [fold]
+def mean_of(name, **settings):
+    return np.mean([run[name] for run in select(runs, **U_4, **settings)])
+
+
+half, eighth = (
+    {what: mean_of(what, sampler=sampler, correction="none")
+     for what in ("spread of tokens", "spread of completions", "length")}
+    for sampler in CORRECTIONS)
+d, length = half["spread of tokens"], half["length"]
+assert round(np.log(2) / d**2, -3) == 9000 and 19 < length < 21
+# As far apart as the two samplers of our runs, by the spread of completions' w
+near = {name: [measure(distance, *way)[0] for distance in (0.036, 0.146)]
+        for name, way in ways.items()}
+assert max(near["completions, capped at 2"]) < 1e-12
+# Half of erfc is one side: a mean of T log-ratios below −3e-4, or above 4e-4
+outside = {T: sum(erfc(end * np.sqrt(T / 2) / d) / 2 for end in (3e-4, 4e-4))
+           for T in (1_000, 10_000)}
 
 # %% [text]
-# With a token's spread of {=spread['tokens']:.4f}, as in our runs, your formula gives {=round(np.log(2) / spread['tokens'] ** 2, -3):,.0f} tokens.
+# We sampled with a copy of the policy in bfloat16, and with one whose weights are in float8. The trainer is in float32. (Every run prints the difference in its
+# first step, as `mismatch`.) So what should we expect?
+#
+# | | bfloat16 | float8 |
+# |---|---|---|
+# | spread (standard deviation) of a token's $w$: $d$ | {=d:.4f} | {=eighth["spread of tokens"]:.3f} |
+# | spread of a completion's $w$ | {=half["spread of completions"]:.3f} | {=eighth["spread of completions"]:.3f} |
+# | share that is effective at $T$ = 20, by your formula | {=np.exp(-20 * d**2):.3f} | {=np.exp(-20 * eighth["spread of tokens"]**2):.2f} |
+# | error of the 15 texts' mean update, at this spread of completions and without weights | {=100 * near["nothing"][0]:.0f} % | {=100 * near["nothing"][1]:.0f} % |
+#
+# Next to nothing is lost, and little is off. So we should expect no difference that five seeds can see. It is length that changes this: at $T$ = {=round(np.log(2) / d**2, -3):,.0f}, with bfloat16's spread, half of the batch is lost.
+#
+# ## Our runs do not tell the samplers apart
+#
+# The runs are those of [lesson 14](14_staleness.ipynb) with four updates a rollout batch. They keep GRPO's clip and *GRPO's divisions*, so here even weights of
+# completions are only about right. $C = 2$.
+
+# %% [fold]
+UNITS = {"none": "none", "token": "tokens", "sequence": "completions"}  # by correction
+gaps = {(sampler, UNITS[correction]):
+        gap(runs, U_4 | {"sampler": sampler, "correction": correction}, U_4)
+        for sampler, corrections in CORRECTIONS.items() for correction in corrections}
+say(markdown(["sampler", "weights of", "points against a float32 sampler"],
+             [[*names, change(difference)] for names, difference in gaps.items()]))
+assert all(low < 0 < high for low, high in (one["interval"] for one in gaps.values()))
+
+# %% [text]
+# *(Points of held-out accuracy, paired by seed, five seeds, with 95 % t intervals.)*
+#
+# All intervals contain 0, but a loss of two points could hide in each. **What this cannot show**: completions of thousands of tokens, a
+# mixture of experts, kernels that differ in more than precision.
 #
 # ## To remember
 #
-# - Two ratios: the clip bounds what our updates have moved, the weight corrects for the difference between the engines.
-# - Only weights of whole completions, without a cap and with summed scores, give the right mean. They are noisy, and the noise grows with the length.
+# - Only weights of whole completions, without a cap and with summed scores, give the right mean.
 # - A cap trades noise for error. The larger the batch, the higher the cap that pays.
-# - Print the spread before you correct for it: another precision need not mean another policy.
+# - The clip bounds what our updates have moved; the weight corrects for the engines.
+# - Print the spread before you correct for it: over our twenty tokens even float8 has only {=eighth["spread of completions"]:.2f}.
 
 # %% [text]
-# ## For a second reading (4 minutes)
+# ## For a second reading (3 minutes)
 #
 # **The group's mean under another sampler.** $A$ contains the mean of the sampler's group. The other completions' part of it drops out, because the
 # expected score is 0. A completion's own part shortens both sides by $(G-1)/G$ ([lesson 3](03_group_baseline.ipynb)).
 #
 # **Exercise 3 and the root of the length.** At 9,000 tokens the spread of $w$ is 1. The rule "spread of a token, times the root of the length" holds
-# for small spreads only: it would say {=round(1 / spread['tokens'] ** 2, -3):,.0f}.
+# for small spreads only: it would say {=round(1 / d**2, -3):,.0f}.
 #
 # **One ratio for both tasks.** If the sampler's log-probabilities serve as the old ones, the clip sees $\rho w$. GSPO clips the mean ratio of a completion. Its published range is 3e-4 down
-# and 4e-4 up. Rounding alone would move completions of twenty tokens out of it: their log-ratio, divided by the length, spreads by about {=10_000 * scaled:.0f}e-4.
+# and 4e-4 up. Rounding alone would move completions of twenty tokens out of it: their log-ratio, divided by the length, spreads by about {=10_000 * half["spread of completions"] / length:.0f}e-4.
 #
 # Longer ones stay inside more often. If the log-ratios of tokens were independent and normal with the spread of ours,
 # {=100 * outside[1_000]:.0f} % of completions would lie outside at 1,000 tokens, and {=100 * outside[10_000]:.2f} % at 10,000. Half of these would be clipped: those on
