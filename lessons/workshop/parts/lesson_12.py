@@ -72,22 +72,15 @@ def placed(k: int, lengths: list[int], C: int, powers=(0, 1)) -> np.ndarray:
     return advantages / [G * C, sum(lengths)]
 
 
-MIXED = np.array([0.02, 0.1, 0.3, 0.6])  # success probabilities at the start
-q = 1 - MIXED
-# In groups of 8 a prompt's expected first update is as long as pq if A = R, and (1 - q^8) / p times
-# as long for the mean over the right ones; this is for all of MIXED together
-AS_LONG = np.linalg.norm(q - q**9) / np.linalg.norm(MIXED * q)
-OVER_RIGHT = {
-    "A = R, equal first step": lambda R: AS_LONG * R,
-    "divided by G twice": lambda R: R / max(R.sum(), 1),
-    "k = 0 not caught": lambda R: R * len(R) / R.sum(),
-}
-
-
 def sampled_update(pi, sampler, R, of=None):
     """The mean of R times the score, over the sampler's answers. of: the model whose score it is,
     if it is not the policy."""
     return sampler * R - (sampler * R).sum() * (pi if of is None else of)
+
+
+def online_update(pi, sampler, R):
+    """The same over the policy's own answers."""
+    return sampled_update(pi, pi, R)
 
 
 some_log_ratios = np.array([1.5, -2.0, 0.0, 4.0, -7.0])
@@ -126,18 +119,6 @@ CHECKS = {
         },
     },
     "12.3": {
-        "expected": lambda R: R * len(R) / max(R.sum(), 1),
-        "inputs": [{"rewards": np.array(row)} for row in ([1.0, 0, 0, 1, 0], [0.0, 0, 0])],
-        "mistakes": {
-            "that is online RFT, a sum: a mean over the right ones also divides by their number": (
-                lambda R: R
-            ),
-            "the loss of reinforce.py divides by G already: put G back": (
-                OVER_RIGHT["divided by G twice"]
-            ),
-        },
-    },
-    "12.4": {
         "expected": sampled_update,
         "inputs": [
             {
@@ -148,9 +129,7 @@ CHECKS = {
             for R in ([1.0, 0, 0, 0, 0], [0.0, 1, 0, 0, 1])
         ],
         "mistakes": {
-            "those are the policy's own completions: here the sampler writes them": (
-                lambda pi, sampler, R: sampled_update(pi, pi, R)
-            ),
+            "those are the policy's own completions: here the sampler writes them": online_update,
             "the score belongs to the policy that learns, whoever wrote the completion": (
                 lambda pi, sampler, R: sampled_update(pi, sampler, R, of=sampler)
             ),
@@ -165,46 +144,23 @@ CHECKS = {
 }
 
 
-def mean_success(mean_over_right, starts=MIXED[:1]) -> list[float]:
-    """The success probability, the mean over 40 prompts that begin at these: a softmax over five
-    answers, the first right, at a rate of .3. Where the logits are nan it counts as 0."""
-    starts, generator, means = np.tile(starts, 40 // len(starts)), torch.Generator(), []
-    z = F.pad(torch.tensor(np.log(4 * starts / (1 - starts))).view(-1, 1), (0, 4))
-    generator.manual_seed(0)
-    for _ in range(61):
-        pi = z.softmax(dim=1)
-        means.append(pi[:, 0].nan_to_num().mean().item())
-        drawn = pi.nan_to_num(1).multinomial(8, True, generator=generator)
-        with np.errstate(all="ignore"):
-            A = [mean_over_right(R) for R in (drawn == 0).double().numpy()]
-        score = F.one_hot(drawn, 5) - pi.unsqueeze(1)
-        z = z + 0.3 * (torch.tensor(np.array(A, float)).unsqueeze(2) * score).mean(dim=1)
-    return means
-
-
-def mean_success_from_base(expected_update) -> list[float]:
-    """The success probability, the mean over four prompts, under expected updates on completions
-    of the base: a softmax over five answers, the first right, at a rate of 2."""
-    starts, R, means = MIXED.reshape(4, 1), np.eye(5)[0], []
-    base = np.hstack([starts, np.tile((1 - starts) / 4, 4)])
+def success(expected_update, start=0.02) -> list[float]:
+    """The success probability of a prompt that begins at `start`, under expected updates on
+    completions of the base: a softmax over five answers, the first right, at a rate of 2."""
+    R, base, curve = np.eye(5)[0], np.array([start, *[(1 - start) / 4] * 4]), []
     z = np.log(base)
     for _ in range(61):
-        pi = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
-        means.append(pi[:, 0].mean())
-        z = z + 2 * np.array([expected_update(*pair, R) for pair in zip(pi, base)], float)
-    return means
+        pi = np.exp(z) / np.exp(z).sum()
+        curve.append(pi[0])
+        z = z + 2 * np.asarray(expected_update(pi, base, R), float)
+    return curve
 
 
 TRAINED = {
     "12.3": {
-        "curve": mean_success,
-        "mistakes": OVER_RIGHT,
-        "labels": ("updates", "p, mean of 40 hard prompts"),
-    },
-    "12.4": {
-        "curve": mean_success_from_base,
+        "curve": success,
         "right": "your function: the base writes",
-        "mistakes": {"the policy writes": lambda pi, sampler, R: sampled_update(pi, pi, R)},
-        "labels": ("updates", "p, mean of four prompts"),
+        "mistakes": {"the policy writes": online_update},
+        "labels": ("updates", "p of a hard prompt"),
     },
 }

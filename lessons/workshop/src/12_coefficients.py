@@ -1,18 +1,26 @@
-# %% [markdown] 45 minutes
+# %% [markdown] 39 minutes
 # # 12 · One gradient, five coefficients
 #
 # Supervised fine-tuning (SFT), rejection-sampling fine-tuning (RFT), direct preference optimization (DPO), proximal
 # policy optimization (PPO) and group relative policy optimization (GRPO) look like five inventions. Each moves the model along the
 # **scores** of tokens, the gradients of their log-probabilities.
 #
-# > **The methods differ in two things: where the completions come from, and the coefficient on the score of each of their tokens, into which
-# > the judge's verdict goes.**
+# > **The methods differ in two things: who writes the completions, and the coefficient by which each token's score is pushed up or down.** (The judge's
+# > verdict is in the coefficient.)
 #
-# So two names can hide one update: at its start, DPO on all pairs of a group has the coefficients of Dr. GRPO (which does not divide by
-# standard deviation and length), times a constant (exercise 1). And one coefficient can be two methods: with completions of the frozen
-# base, learning falls behind (exercise 4).
+# So two names can hide one update (exercise 1), and one coefficient can be two methods (exercise 3).
 #
-# Choose a method. The picture shows its completions, in the colours of their coefficients.
+# **The smallest case.** A prompt has two completions of four tokens: `#22∎` is right, `#29∎` is wrong (∎: the end). The policy is still the base.
+#
+# | method | each token of `#22∎` | each token of `#29∎` | why |
+# |---|---|---|---|
+# | RFT | + 1/4 | 0 | only right ones; a mean over their four tokens |
+# | DPO, β = .1 | + .05 | − .05 | β times ½, because the policy prefers neither yet |
+# | GRPO | + 1/8 | − 1/8 | advantages 1 and −1, over two completions times four tokens |
+#
+# DPO and GRPO push every token the same way, GRPO 2.5 times as far: two names, one direction. RFT pushes nothing down.
+#
+# Now choose a method for a real group. The picture shows its completions, in the colours of their coefficients.
 
 # %% [fold]
 import numpy as np
@@ -76,7 +84,8 @@ w_base = coefficients(by_base, R_base, by_base.old_logps, (3, 1))
 w_taught = taught.mask / taught.mask.sum().double()
 shown = {  # who writes the completions; they, their rewards, and their coefficients; what to see
     "GRPO": ("the policy", group, R, w[1]["GRPO"],
-             "Right ones go up, wrong ones down,\neach divided by its length."),
+             "Right ones go up, wrong ones down, each divided\n"
+             "by its length. (Differences of .01: the KL term.)"),
     "PPO": ("the policy", group, R, w[1]["PPO"],
             "Each token is judged for itself. (The critic here\nexpects the same everywhere; "
             "the jump at the 7\nis a KL penalty.)"),
@@ -100,8 +109,8 @@ def show_method(method="GRPO"):
 knob(show_method, method=list(shown))
 
 # %% [markdown]
-# *Blue tokens are pushed up, orange ones down, white ones not at all (∎: end of the completion). On the right: the mean of each row, with the
-# largest coefficient as 1. See first who is pushed at all, then change the method.*
+# *See first who is pushed at all, then change the method. Blue tokens are pushed up, orange ones down, white ones not at all. On the right: the mean
+# of each row, with the largest coefficient as 1.*
 #
 # In a formula, every update is a weighted sum of scores:
 #
@@ -200,9 +209,8 @@ rho = (logps - old_logps).exp().detach()
 stopped = {name: int(((clipped(A, rho) == 0) & group.mask).sum())
            for name, (_, A, more) in scripts.items() if more}
 assert min(stopped.values()) > 0
-rules = lesson_12.OVER_RIGHT["A = R, equal first step"], lesson_12.CHECKS["12.3"]["expected"]
-hard_R, hard_mean = (lesson_12.mean_success(rule) for rule in rules)
-all_R, all_mean = (lesson_12.mean_success(rule, lesson_12.MIXED) for rule in rules)
+hard, easy = (lesson_12.success(lesson_12.sampled_update, p) for p in (0.02, 0.5))
+hard_online, easy_online = (lesson_12.success(lesson_12.online_update, p) for p in (0.02, 0.5))
 
 # %% [text]
 # On the second update the clip stops {=stopped["GRPO"]} of {=int(group.mask.sum())} tokens in GRPO and {=stopped["PPO"]} in PPO. GRPO's KL
@@ -210,13 +218,13 @@ all_R, all_mean = (lesson_12.mean_success(rule, lesson_12.MIXED) for rule in rul
 #
 # This algebra does not say which coefficient trains best. In the paper's experiments
 # ([section 5.2.1](https://arxiv.org/abs/2402.03300), Fig. 5) online RFT is as good as RFT at first, and better once the policy has left the
-# model whose completions RFT learns from. Exercise 3 changes one divisor, and with it how much a hard prompt counts.
+# model whose completions RFT learns from. Exercise 3 shows this on one prompt.
 #
 # ## Exercises
 #
 # **1. DPO on a group.** Let the loss be the *sum* over all pairs of a right and a wrong completion of the group. From each completion's
 # $\log \pi_\theta/\pi_{ref}$ (summed over tokens), give the coefficient on each completion's score. At log-ratios of 0, where DPO starts, they
-# should be Dr. GRPO's advantages $R_i - k/G$ times a constant: which one?
+# should be Dr. GRPO's advantages $R_i - k/G$ times a constant: which one? (In the smallest case: ±.05 and ±½.)
 
 
 # %% [exercise]
@@ -242,16 +250,16 @@ def dpo_on_a_group(log_ratios, rewards, beta):
     return w
 
 
-# At log-ratios of 0 the constant is beta G / 2. As the margins grow, the coefficients fade.
+# At log-ratios of 0 the constant is beta G / 2
 r = np.array([1.0, 0, 0, 1, 0])
 start = dpo_on_a_group(np.zeros(5), r, 0.1)
 assert np.allclose(start, 0.1 * 5 / 2 * (r - r.mean()), rtol=1e-12)
 
 
 # %% [markdown]
-# **2. Place Dr. GRPO (GRPO done right) and DAPO** (decoupled clip and dynamic sampling policy optimization). Take one group whose first
-# $k$ completions are right, the first update and no KL term. What is $w$, including the divisor, for a token of the *first* completion
-# under Dr. GRPO, and under DAPO, with rewards −1 and 1 and a mean over all tokens of the batch, which is this group?
+# **2. Place Dr. GRPO (GRPO done right) and DAPO** (decoupled clip and dynamic sampling policy optimization). The batch is one group, whose first
+# $k$ completions are right. It is the first update, without a KL term. What is $w$, with its divisor, for a token of the *first* completion: under
+# Dr. GRPO, and under DAPO, whose rewards are −1 and 1 and whose loss is a mean over all tokens of the batch?
 
 
 # %% [exercise]
@@ -276,47 +284,10 @@ def two_placed(k, lengths, C):
 
 
 # %% [markdown]
-# **3. A mean over the right completions.** `reinforce.py` follows $\frac1G\sum_i A_i \nabla\log\pi_\theta(y_i)$, up to $1/C$. Which advantages make
-# this the mean of $\nabla\log\pi_\theta(y_i)$ over the right completions of the group? A group without right completions gives 0. (This is not the table's
-# RFT, which has one divisor for all its data: there a prompt counts the less, the fewer of its completions are right, as with $A = R$.)
-# Below the check your function trains a policy on hard prompts.
-
-
-# %% [exercise]
-def mean_over_right(rewards):
-    """(G,) advantages from (G,) rewards of 0 and 1 (numpy)."""
-    return ...
-
-
-# %% [check]
-check("12.3", mean_over_right)
-trains("12.3", mean_over_right)
-
-# %% [text]
-# *The mean success probability of 40 hard prompts, which begin at $p$ = .02, in groups of 8. See first how early the thick curve rises: after 30 updates
-# it is at {=hard_mean[30]:.2f}, that of $A = R$ at {=hard_R[30]:.2f}. $A = R$ gets {=lesson_12.AS_LONG:.1f} times the rate: on a mixture of .02, .1, .3 and .6
-# the first steps are then equally long, and both learn equally fast ({=all_mean[20]:.2f} and {=all_R[20]:.2f} after 20 updates). On hard prompts alone they do not.*
-#
-# *Two mistakes that run: if G is divided out twice, every step is 1/8 as long. If $k$ = 0 is not caught, a group without a right completion
-# divides 0 by 0: that prompt's logits become nan for good, and the picture counts it as 0.*
-
-# %% [hint]
-# $\frac1G\sum_i A_i s_i$ should equal $\frac1k\sum_{\text{right}} s_i$, with $s_i$ the score of a whole completion. What
-# if $k$ is 0?
-
-
-# %% [solution]
-def mean_over_right(rewards):
-    # One right completion has the coefficients of a whole group of them: against A = R, hard
-    # prompts gain most.
-    return rewards * len(rewards) / max(rewards.sum(), 1)
-
-
-# %% [markdown]
-# **4. The same coefficient, other completions.** A completion is now one of five answers. `sampler` holds the probabilities of the model
-# that writes it, `pi` those of the policy that learns. With respect to the policy's five logits the score of answer $y$ is $e_y - \pi$, where $e_y$ is 1 at
-# $y$ and 0 elsewhere. The coefficient is $R_y$. What is the mean of $R_y\,(e_y - \pi)$ over the sampler's completions? Below the check
-# it trains a policy on completions of the frozen base.
+# **3. One coefficient, two methods.** Up to divisors the coefficient is $R_y$: RFT if the base writes the completions, online RFT if the policy does. A
+# completion is now one of five answers. `sampler` holds the probabilities of the model that writes it, `pi` those of the policy that learns. With respect to
+# the policy's five logits the score of answer $y$ is $e_y - \pi$, where $e_y$ is 1 at $y$ and 0 elsewhere. What is the mean of $R_y\,(e_y - \pi)$ over the
+# sampler's completions? Below the check it trains a policy on completions of the frozen base.
 
 
 # %% [exercise]
@@ -326,13 +297,16 @@ def expected_update(pi, sampler, R):
 
 
 # %% [check]
-check("12.4", expected_update)
-trains("12.4", expected_update)
+check("12.3", expected_update)
+trains("12.3", expected_update)
 
-# %% [markdown]
-# *Four prompts, whose right answer has the probability .02, .1, .3 or .6 at first. The thick curve is your function if it is right: the base
-# writes the completions for ever. In the other curve the policy writes them (online), and it ends higher. The first update is the same. Then the
-# policy finds right completions more and more often, the base as rarely as ever.*
+# %% [text]
+# *One hard prompt: its right answer has the probability .02 at first. The thick curve is your function if it is right: the base writes. See first where the
+# other curve, of the policy's own completions, leaves it.*
+#
+# The first update is the same. Then the policy finds right answers more and more often, and each one found makes the next more likely. The base finds
+# one in 50 for ever. After 30 updates $p$ is {=hard_online[30]:.2f} online and {=hard[30]:.2f} from the base. On a prompt that begins at .5 the base finds enough: {=easy_online[30]:.2f} and
+# {=easy[30]:.2f}.
 
 # %% [hint]
 # Answer $y$ comes with probability `sampler[y]`. Of $\sum_y$ `sampler[y]` $R_y\,(e_y - \pi)$, write the part with $e_y$ and the part
@@ -344,17 +318,14 @@ def expected_update(pi, sampler, R):
     return sampler * R - (sampler * R).sum() * pi
 
 
-# With the base as the sampler this pushes right answers up in the proportions of the base, for
-# ever.
-
-
 # %% [markdown]
 # ## To remember
 #
 # - Any loss that is a function of the data's token log-probabilities has the gradient $-\sum w\,\nabla\log\pi$.
-# - To compare two methods, ask where the completions come from, and write down $w$ with its divisors. The judge is in $w$.
-# - At its start, DPO on all pairs of a group has Dr. GRPO's advantages times a constant (exercise 1).
-# - Old completions cost: a frozen base finds right ones as rarely after ten updates as before.
+# - To compare two methods, ask who writes the completions, and write down $w$ with its divisors: GRPO divides by each completion's own length,
+#   Dr. GRPO and DAPO do not.
+# - At its start, DPO on all pairs of a group has Dr. GRPO's advantages times $\beta G/2$. As the margins grow, its coefficients fade.
+# - A policy that improves finds more right completions, a frozen base never does. In exercise 3 this decides on the hard prompt.
 #
 # ## For a second reading (5 minutes): DPO's coefficient in the paper
 #
