@@ -18,7 +18,7 @@
 # | DPO, β = .1 | + .05 | − .05 | β times ½, because the policy prefers neither yet |
 # | GRPO | + 1/8 | − 1/8 | advantages 1 and −1, over two completions times four tokens |
 #
-# DPO and GRPO push every token the same way, GRPO 2.5 times as far: two names, one direction. RFT pushes nothing down.
+# The two texts are equally long, so DPO and GRPO push all tokens in one direction, GRPO 2.5 times as far. RFT pushes nothing down.
 #
 # Now choose a method for a real group. The picture shows its completions, in the colours of their coefficients.
 

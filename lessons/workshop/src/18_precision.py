@@ -95,13 +95,13 @@ assert exact[0] < 1e-12 and abs(over_length - of_tokens[0]) < 0.01
 show(batch_errors(np.geomspace(3, 1e5, 100), dict(zip(ways, (none, of_tokens, capped, exact)))))
 
 # %% [text]
-# *The error of an update by a batch of groups of two: its distance from the trainer's mean update, over the length of the latter. See the right end first.
-# Only the blue line goes on down to 0: its mean is right. The others stop at {=none[0]:.2f}, {=of_tokens[0]:.2f} and {=capped[0]:.2f}, where their means are wrong. Then see the
-# left end: in a small batch blue is worst. Its weights are the noisiest.*
+# *The error of an update by a batch of groups of two: its root mean square distance from the trainer's mean update, over the length of the latter.
+# See the right end first. Only the blue line goes on down to 0: its mean is right. The others stop at {=none[0]:.2f}, {=of_tokens[0]:.2f} and {=capped[0]:.2f}, where their means are wrong. Then see the
+# left end: in a small batch blue is worst. Its weights are the noisiest. Green allows no weight above 2.*
 #
 # ## Why the weight is right
 #
-# Let $s(y)$ be the score of a completion $y$, the sum of its tokens' $\nabla\log\pi$, and $A$ its advantage. Its update is $A\,s(y)$. Weighted by $w(y)$, the mean
+# Let $s(y)$ be the score of a completion $y$, the sum of its tokens' $\nabla\log\pi$, and $A$ its advantage. In the first update after sampling it is pushed by $A\,s(y)$. Weighted by $w(y)$, the mean
 # over what the sampler draws is the mean over what the trainer would draw:
 #
 # $$\sum_y \pi_{sampler}(y)\, w(y)\,A\,s(y) = \sum_y \pi_{old}(y)\,A\,s(y)$$
