@@ -101,7 +101,7 @@ show(batch_errors(np.geomspace(3, 1e5, 100), dict(zip(ways, (none, of_tokens, ca
 #
 # ## Why the weight is right
 #
-# Let $s(y)$ be the score of a completion $y$, the sum of its tokens' $\nabla\log\pi$, and $A$ its advantage. In the first update after sampling it is pushed by $A\,s(y)$. Weighted by $w(y)$, the mean
+# Let $s(y)$ be the score of a completion $y$, the sum of its tokens' $\nabla\log\pi$, and $A$ its advantage. To the first update after sampling it contributes $A\,s(y)$. Weighted by $w(y)$, the mean
 # over what the sampler draws is the mean over what the trainer would draw:
 #
 # $$\sum_y \pi_{sampler}(y)\, w(y)\,A\,s(y) = \sum_y \pi_{old}(y)\,A\,s(y)$$
