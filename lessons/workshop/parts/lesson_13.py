@@ -5,8 +5,7 @@ from functools import partial
 import numpy as np
 from matplotlib.figure import Figure
 
-from lessons.workshop.kit import BLUE, GREY, ORANGE, new_figure
-from lessons.workshop.parts.drawing import key
+from lessons.workshop.kit import BLUE, ORANGE, new_figure, ticks
 
 
 def three_rules(titles: list, table: dict) -> Figure:
@@ -16,56 +15,37 @@ def three_rules(titles: list, table: dict) -> Figure:
     rows = np.arange(len(table))[::-1]
     for axis, title, values in zip(axes, titles, zip(*table.values())):
         for y, cosines, color in zip(rows, values, (BLUE, BLUE, ORANGE)):
-            axis.plot([cosines.min(), cosines.max()], [y, y], color=color)
-            axis.plot(cosines.mean(), y, "o", color=color, markersize=8)
-        axis.set(title=title, xlabel="cosine (1: no noise)", xlim=(0.5, 0.9), ylim=(-0.5, 2.5))
+            axis.hlines(y, cosines.min(), cosines.max(), color=color)
+            axis.plot(cosines.mean(), y, "o", color=color)
+        axis.set(title=title, xlabel="cosine with ∇p", xlim=(0.5, 0.9), ylim=(-0.5, 2.5))
         axis.set_yticks(rows, table)
     return figure
 
 
-def noise_of_baselines(b: np.ndarray, noise: np.ndarray, marks: dict, title: str) -> Figure:
-    """The noise (n,) of a constant baseline b (n,), and named points (b, noise) on it or beside
-    it."""
-    figure, axis = new_figure(7.5, 3.6)
-    axis.plot(b, noise, color=BLUE)
-    for i, (name, point) in enumerate(marks.items()):
-        axis.plot(*point, "o", color=ORANGE, markersize=7)
-        beside = (0, -16 if i % 2 else 9)  # every other name below its point
-        side = "left" if point[0] < 0.2 else "right"
-        axis.annotate(name, point, beside, textcoords="offset points", ha=side)
-    axis.set(title=title, xlabel="baseline b", ylabel="noise (b*: 1)")
-    top = 2 * max(*noise, *(height for _, height in marks.values()))
-    axis.set(yscale="log", xlim=(-0.02, 1.02), ylim=(0.6, top))
-    axis.yaxis.set_major_formatter("{x:g}")
-    return figure
+def mean_squares(p: float, ratio: float) -> Figure:
+    """The mean square of (R - b) s against the constant b, over that of the best b. ratio: the mean
+    squared length of wrong scores over that of right ones."""
 
+    best = p / (p + (1 - p) * ratio)
+    lowest = best * (1 - p) * ratio
 
-def points_by_power(points: np.ndarray, names: tuple, tasks: tuple) -> Figure:
-    """Lesson 13: the gain of powers of sigma over sigma itself, for each task (panels).
+    def relative(b):
+        return (p * (1 - b) ** 2 + (1 - p) * b**2 * ratio) / lowest
 
-    points: (powers, tasks, 2, 3), at the end and over training: the mean difference and its 95 %
-    interval.
-    """
-    figure, axes = new_figure(9.5, 3.4, columns=2, sharey=True)
-    x = np.arange(len(names))
-    for axis, task, of_task in zip(axes, tasks, np.moveaxis(points, 1, 0)):
-        axis.axhline(0, color=GREY, linewidth=0.8)
-        for i, color in enumerate((BLUE, ORANGE)):
-            mean, low, high = of_task[:, i].T
-            axis.errorbar(x + 0.2 * i - 0.1, mean, [mean - low, high - mean], fmt="os"[i],
-                          color=color, markersize=5)  # fmt: skip
-        key(axis, {"at the end": BLUE, "over training": ORANGE})
-        axis.set_xticks(x, [f"$\\sigma^{{{name.removeprefix('σ^')}}}$" for name in names])
-        axis.set(title=f"{task}: points against σ", ylim=(-6, 6))
+    figure, axis = new_figure(7.5, 3.4)
+    b = np.linspace(0, 1, 201)
+    axis.plot(b, relative(b), color=BLUE)
+    for name, at in {"0": 0, "b*": best, "p": p, "1": 1}.items():
+        axis.plot(at, relative(at), "o", color=ORANGE)
+        beside = (0, -16 if name == "b*" else 9)
+        axis.annotate(name, (at, relative(at)), beside, textcoords="offset points", ha="center")
+    axis.set(title=f"p = {p:.1f}, $a_-/a_+$ = {ratio:g}", xlabel="baseline b", yscale="log")
+    ticks(axis.yaxis, [1, 2, 5, 10, 20, 50])
+    axis.set(ylabel="mean square (b*: 1)", ylim=(0.6, 2 * max(relative(b))))
     return figure
 
 
 # Exercises; `kit.check` explains the keys of CHECKS
-
-
-def completions_for(target, cosine, n):
-    """How many completions have the cosine `target`, if n have another one."""
-    return n * (1 / cosine**2 - 1) / (1 / target**2 - 1)
 
 
 def weighted_mean(R, scores, power=2):
@@ -73,8 +53,29 @@ def weighted_mean(R, scores, power=2):
     return np.average(R, weights=np.linalg.norm(scores, axis=1) ** power)
 
 
+def completions_for(target, cosine, n):
+    """How many completions have the cosine `target`, if n have another one."""
+    return n * (1 / cosine**2 - 1) / (1 / target**2 - 1)
+
+
 CHECKS = {
     "13.1": {
+        "expected": weighted_mean,
+        "inputs": [
+            {
+                "R": np.array([1.0, 1, 0, 0, 0, 1]),
+                "scores": np.random.default_rng(seed).normal(size=(6, 3)),
+            }
+            for seed in range(2)
+        ],
+        "mistakes": {
+            "that is best only where right and wrong scores are equally long": (
+                partial(weighted_mean, power=0)
+            ),
+            "it is the squared length that weighs": partial(weighted_mean, power=1),
+        },
+    },
+    "13.2": {
         "expected": completions_for,
         "inputs": [
             {"target": 0.9, "cosine": 0.6, "n": 256},
@@ -90,22 +91,6 @@ CHECKS = {
             "cos² grows in proportion to n only while it is small": (
                 lambda target, cosine, n: n * (target / cosine) ** 2
             ),
-        },
-    },
-    "13.2": {
-        "expected": weighted_mean,
-        "inputs": [
-            {
-                "R": np.array([1.0, 1, 0, 0, 0, 1]),
-                "scores": np.random.default_rng(seed).normal(size=(6, 3)),
-            }
-            for seed in range(2)
-        ],
-        "mistakes": {
-            "that is best only where right and wrong scores are equally long": (
-                partial(weighted_mean, power=0)
-            ),
-            "it is the squared length that weighs": partial(weighted_mean, power=1),
         },
     },
 }
