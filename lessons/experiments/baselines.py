@@ -243,17 +243,15 @@ def measure(run: estimators.Run, folder: Path) -> dict:
     return rounded({"prompts_measured": prompts, "cosines": cosines})
 
 
-def efficiency(stages: list[dict], name: str) -> float:
-    """The signal-to-noise ratio of a group's update with a baseline, as a share of that with the
-    best constant baseline of the prompt: the median over stages and prompts that have right and
-    wrong completions."""
+def efficiency(stages: list[dict], name: str, other: str = "best b of the prompt") -> float:
+    """The signal-to-noise ratio of a group's update with a baseline, over that with another one:
+    the median over stages and prompts that have right and wrong completions."""
 
     def ratio(progress: float, along: float, across: float) -> float:
         return progress**2 / max(along + across, 1e-30)
 
     noises = [prompt["noise"] for stage in stages for prompt in stage["prompts_measured"] if prompt]
-    best = "best b of the prompt"
-    return float(np.median([ratio(*noise[name]) / ratio(*noise[best]) for noise in noises]))
+    return float(np.median([ratio(*noise[name]) / ratio(*noise[other]) for noise in noises]))
 
 
 # ---------------------------------------------------------------------- which runs

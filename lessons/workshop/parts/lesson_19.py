@@ -1,32 +1,10 @@
 """The picture of lesson 19, and the right answers and usual mistakes of its exercises."""
 
-from functools import partial
-
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from algorithms import rloo
-from lessons.experiments.baselines import TASKS
 from lessons.workshop.kit import BLUE, ORANGE, new_figure
-from lessons.workshop.parts.drawing import key
-
-
-def gains(learned: dict, names: dict) -> Figure:
-    """Points above R - mean at the end of training, with 95 % intervals, for each task (panels).
-    learned: `baselines_tables.learned`; names: what to call its rows."""
-    figure, axes = new_figure(9.5, 3, columns=2, sharey=True)
-    y = np.arange(len(names))[::-1]
-    for axis, task in zip(axes, TASKS):
-        for height, row in zip(y, names):
-            gap = learned[row][f"{task}, at the end"]["gap"]
-            color = ORANGE if row == "R" else BLUE
-            axis.plot(100 * np.array(gap["interval"]), [height] * 2, color=color, linewidth=1.5)
-            axis.plot(100 * gap["difference"], height, "o", color=color, markersize=6)
-        axis.axvline(0, color="black", linewidth=0.8)
-        axis.set(title=task, xlabel="points above R − mean")
-        axis.set_yticks(y, names.values())
-    return figure
 
 
 def who_brings(medians: dict) -> Figure:
@@ -34,28 +12,17 @@ def who_brings(medians: dict) -> Figure:
     medians: p by name, marked on the curve."""
     figure, axis = new_figure(7.5, 3)
     p = np.linspace(0, 1, 101)
-    axis.fill_between(p, p**7, color=ORANGE, alpha=0.4, linewidth=0)
-    axis.fill_between(p, p**7, 1, color=BLUE, alpha=0.3, linewidth=0)
-    for i, (name, x) in enumerate(medians.items()):
-        axis.plot(x, x**7, "o", color="black")
-        beside, side = ((-10, -4), "right") if i % 2 else ((0, 24 - 8 * i), "center")
-        axis.annotate(name, (x, x**7), beside, textcoords="offset points", ha=side)
-    axis.set(title="Who brings ∇p?", xlabel="p", ylabel="share", xlim=(0, 1), ylim=(0, 1))
-    key(axis, {"mixed groups": BLUE, "all-right groups": ORANGE})
+    names = ("all-right groups", "mixed groups")
+    axis.stackplot(p, p**7, 1 - p**7, colors=(ORANGE, BLUE), alpha=0.4, labels=names)
+    for marker, (name, x) in zip("os", medians.items()):
+        axis.plot(x, x**7, marker, color="black", label=name)
+    axis.set(xlabel="p", ylabel="share of ∇p", xlim=(0, 1), ylim=(0, 1))
+    axis.legend(loc="upper left", frameon=True)
     return figure
 
 
 # Exercises; `kit.check` explains the keys of CHECKS
 
-
-def shrunk(rewards, kappa, m0, own=0, counted=1):
-    """R less a mean of the others' rewards, of the own one `own` times, and of kappa further ones,
-    which count in the divisor `counted` times."""
-    total = rewards.sum(dim=1, keepdim=True) - (1 - own) * rewards + kappa * m0
-    return rewards - total / (rewards.shape[1] - 1 + own + counted * kappa)
-
-
-R = torch.tensor([[1.0, 0, 0, 1], [0, 0, 0, 1]])
 
 CHECKS = {
     "19.1": {
@@ -64,9 +31,6 @@ CHECKS = {
         "mistakes": {
             "a silent group moves nothing only if its mean is subtracted": (
                 lambda p, difference: 0 * difference
-            ),
-            "that is the mean score of a wrong completion, but for its sign": (
-                lambda p, difference: p * difference
             ),
             "that is the gradient of p: the mean over all groups": (
                 lambda p, difference: p * (1 - p) * difference
@@ -83,18 +47,17 @@ CHECKS = {
             "that is the update of these groups over Δm; divide by ∇p, which is pq Δm": (
                 lambda p, G: p**G * (1 - p)
             ),
-            "a group's mean silences them; here A = R": lambda p, G: 0.0,
         },
     },
     "19.3": {
-        "expected": shrunk,
-        "inputs": [{"rewards": R, "kappa": 3.0, "m0": m0} for m0 in (0.2, 0.6)],
+        "expected": lambda p, right, wrong: (1 - p) * (1 + wrong / right),
+        "inputs": [
+            {"p": 0.9, "right": 1.0, "wrong": 4.0},
+            {"p": 0.5, "right": 2.0, "wrong": 1.0},
+        ],
         "mistakes": {
-            "the own reward is in its baseline": partial(shrunk, own=1),
-            "the κ further ones count in the divisor, too": partial(shrunk, counted=0),
-            "where are the κ further completions?": lambda rewards, kappa, m0: (
-                rloo.compute_advantages(rewards=rewards)
-            ),
+            "with A = R all-right groups move, too": lambda p, right, wrong: 1 + wrong / right,
+            "RLOO also pushes wrong ones down": lambda p, right, wrong: 1 - p,
         },
     },
 }
