@@ -1,4 +1,4 @@
-# %% [markdown] 27 minutes
+# %% [markdown] 30 minutes
 # # 19 · Which baseline?
 #
 # GRPO and Dr. GRPO subtract the mean reward of the group. If all completions of a group are right, every advantage is then 0, and the group
