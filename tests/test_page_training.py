@@ -148,7 +148,8 @@ TRAIN = """async ([workers, name]) => {
     const algorithm = { ...ALGORITHMS[name], prompts_per_step: 3, group_size: 4 };
     const trainer = new Trainer({ weights, algorithm, pool, seed: 1 });
     await trainer.step();
-    const state = trainer.state(), start = pack(trainer.policy.weights);
+    const { steps, policy, critic } = trainer, state = structuredClone({ steps, policy, critic });
+    const start = pack(trainer.policy.weights);
     await trainer.step();
     const first = pack(trainer.policy.weights);
     Object.assign(trainer, state);

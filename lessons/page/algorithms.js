@@ -43,8 +43,7 @@ function advantagesOfGroup({ baseline, sigma, over, overlong }, group) {
   if (!baseline) return verdicts;
   if (!isMixed(group)) return verdicts.map(() => 0);
   if (baseline === "others") return verdicts.map((R) => R - (sum(verdicts) - R) / (n - 1));
-  const penalty = ({ ids }) => Math.max(0, (ids.length - LONGEST + OVERLONG_BUFFER) /
-    OVERLONG_BUFFER);
+  const penalty = ({ ids }) => Math.max(0, 1 + (ids.length - LONGEST) / OVERLONG_BUFFER);
   const rewards = overlong ? group.map((row) => 2 * row.reward - 1 - penalty(row)) : verdicts;
   const divisor = sigma ? deviation(rewards) : over === "mean" ? mean(rewards) : 1;
   return rewards.map((R) => (R - mean(rewards)) / divisor);

@@ -17,7 +17,8 @@ const learner = (weights) =>
   ({ weights: weights.slice(), m: weights.map(() => 0), v: weights.map(() => 0), updates: 0 });
 
 function adamw(network, gradient, learning_rate) { // torch's defaults, but no weight decay
-  const { weights, m, v } = network, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  const { m, v } = network, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  const weights = network.weights = network.weights.slice(); // a new array: workers get it
   network.updates++;
   const size = learning_rate / (1 - beta1 ** network.updates);
   const root = Math.sqrt(1 - beta2 ** network.updates);
@@ -37,34 +38,41 @@ function clip_grad_norm(gradient, max_grad_norm) { // in place -> the norm befor
   return norm;
 }
 
-const WORK = {
+const WORK = { // by a network, on rows
   ready() {},
-  sample({ weights, rows }) {
-    return complete(tensors(weights), rows.map((row) => row.prompt),
-      rows.map((row) => stream(row.seed)));
+  sample(network, rows) {
+    return complete(network, rows.map((row) => row.prompt), rows.map((row) => stream(row.seed)));
   },
-  score({ weights, rows }) { return score(tensors(weights), rows); },
-  gradient({ weights, rows, config }) { // of a policy's loss, or a critic's, summed over rows
-    const network = tensors(weights), gradient = new weights.constructor(weights.length);
+  score(network, rows) { return score(network, rows); },
+  gradient(network, rows, config) { // of a policy's loss, or a critic's, summed over rows
+    const gradient = held.weights.map(() => 0);
     const lossBackward = network.head ? valueLossBackward : policyLossBackward;
     score(network, rows, (row, scores) => lossBackward(row, scores, config), tensors(gradient));
     return gradient;
   },
 };
 
+let held = {}; // the weights that were sent last, and their network
+function work({ kind, weights = held.weights, rows, config }) {
+  if (weights !== held.weights) held = { weights, network: tensors(weights) };
+  return WORK[kind](held.network, rows, config);
+}
+
 if (!globalThis.document) // in a worker: answer every message; a gradient is not copied
-  onmessage = ({ data: { kind, job } }) => {
-    const answer = WORK[kind](job);
+  onmessage = ({ data }) => {
+    const answer = work(data);
     postMessage(answer, answer?.buffer ? [answer.buffer] : []);
   };
 
 function startWorker(url) { // a worker, which does one job after another
   const worker = new Worker(url), waiting = [];
+  let sent; // the weights that it holds
   worker.onmessage = ({ data }) => waiting.shift().resolve(data);
   worker.onerror = ({ message }) => waiting.shift().reject(new Error(message));
-  worker.ask = (kind, job) => new Promise((resolve, reject) => {
+  worker.ask = (job) => new Promise((resolve, reject) => {
     waiting.push({ resolve, reject });
-    worker.postMessage({ kind, job });
+    worker.postMessage({ ...job, weights: job.weights === sent ? undefined : job.weights });
+    sent = job.weights;
   });
   return worker;
 }
@@ -78,7 +86,7 @@ class Pool {
     const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
     try {
       for (let i = 0; i < size; i++) pool.workers.push(startWorker(url));
-      await Promise.all(pool.workers.map((worker) => worker.ask("ready")));
+      await Promise.all(pool.workers.map((worker) => worker.ask({ kind: "ready" })));
     } catch {
       pool.close();
     }
@@ -88,21 +96,20 @@ class Pool {
 
   close() { for (const worker of this.workers.splice(0)) worker.terminate(); }
 
-  // -> the results, in order, of the workers in turns; without any, of the page between its events
-  run(kind, jobs) {
+  // shares: lists of rows, by number -> the results in this order, of the workers in turns; without
+  // any, of the page between its events
+  run(kind, weights, shares, config) {
     const { workers } = this, pause = () => new Promise((resolve) => setTimeout(resolve));
-    const here = (job) => pause().then(() => WORK[kind](job));
-    const ask = (job, i) => workers[i % workers.length].ask(kind, job);
-    return Promise.all(jobs.map(workers.length ? ask : here));
+    const here = (job) => pause().then(() => work(job));
+    return Promise.all(Object.values(shares).map((rows, i) =>
+      (workers[i % workers.length]?.ask ?? here)({ kind, weights, rows, config })));
   }
 
   // rows, cut into one share for each worker -> one list, the same however it is cut
   async share(kind, weights, rows) {
-    const { length } = this.workers, jobs = [];
-    const size = length ? Math.ceil(rows.length / length) : MOST_HERE;
-    for (let at = 0; at < rows.length; at += size)
-      jobs.push({ weights, rows: rows.slice(at, at + size) });
-    return (await this.run(kind, jobs)).flat();
+    const { length } = this.workers, size = length ? Math.ceil(rows.length / length) : MOST_HERE;
+    const shares = Object.groupBy(rows, (_, i) => Math.floor(i / size));
+    return (await this.run(kind, weights, shares)).flat();
   }
 }
 
@@ -183,8 +190,7 @@ class Trainer {
       before += ids.length;
       return Math.floor(PARTS * (before - ids.length) / tokens);
     });
-    const jobs = Object.values(parts).map((rows) => ({ weights, rows, config }));
-    const [total, ...others] = await this.pool.run("gradient", jobs);
+    const [total, ...others] = await this.pool.run("gradient", weights, parts, config);
     for (const gradient of others) for (let i = 0; i < total.length; i++) total[i] += gradient[i];
     return total;
   }
@@ -211,7 +217,7 @@ class Trainer {
   // Train on the batch. If the training diverges it throws Diverged, and everything is as before.
   async learn() {
     const { groups } = this.batch, { learning_rate, critic_learning_rate } = this.config;
-    const before = this.state();
+    const { steps, policy, critic } = this, before = structuredClone({ steps, policy, critic });
     try {
       await this.addAdvantages(groups);
       for (const minibatch of this.minibatches(groups.flat())) // one optimizer step for each
@@ -227,10 +233,5 @@ class Trainer {
   async step() {
     await this.prepare();
     await this.learn();
-  }
-
-  state() { // what a step changes, as a copy
-    const { steps, policy, critic } = this;
-    return structuredClone({ steps, policy, critic });
   }
 }
