@@ -7,9 +7,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from lessons.workshop import kit
-from lessons.workshop.kit import GREY, ORANGE, RIGHT, WRONG, label_line, new_figure, ticks
-from lessons.workshop.parts.drawing import key
+from lessons.workshop.kit import GREY, ORANGE, RIGHT, WRONG, new_figure, ticks
+from lessons.workshop.parts.drawing import curve, key
 from toy_env.arithmetic import Problem
 
 
@@ -50,28 +49,16 @@ def blame(text: str, values: dict, advantages: dict, slip: int | None, title: st
     return figure
 
 
-def errors_by_lambda(lambdas: np.ndarray, errors: dict, chosen: int) -> Figure:
-    """Lesson 15: the error of the gradient against λ, with critics trained on `chosen` completions;
-    others in grey. errors, (2, lambdas), by number of completions: of the mean, and noise."""
-    figure, axis = new_figure(8.0, 3.4)
-    for n, parts in errors.items():
-        axis.plot(lambdas, parts.sum(axis=0), color=GREY, linewidth=1, alpha=0.5)
-        side = {2048: "bottom", 8192: "top"}.get(n, "center")  # these two ends are close
-        label_line(axis, 0, parts[:, 0].sum(), f"{n:,}", RIGHT if n == chosen else GREY,
-                   xytext=(-8, 0), ha="right", va=side)  # fmt: skip
-    label_line(axis, 0, 15, "training\ncompletions", GREY, xytext=(-8, 0), ha="right", va="bottom")
-    total, place = errors[chosen].sum(axis=0), errors[chosen].sum(axis=0).argmin()
-    axis.plot(lambdas, total, color=RIGHT)
-    axis.plot(lambdas, errors[chosen][0], "--", color=WRONG, linewidth=1.5)
-    axis.plot(lambdas[place], total[place], "o", color=RIGHT, markersize=9)
-    where = f"best: λ = {lambdas[place]:.2f}"
-    label_line(axis, lambdas[place], total[place], where, RIGHT, xytext=(0, 12 if place else -16),
-               ha="center", bbox={"color": "white", "alpha": 0.8, "pad": 0})  # fmt: skip
-    key(axis, {"total error": RIGHT, "dashed: from the bias": WRONG}, 0.3)
-    axis.set(yscale="log", xlabel="λ", ylabel="squared error (REINFORCE: 1)")
-    axis.set(xlim=(-0.4 if kit.narrow else -0.18, 1.1), ylim=(0.01, 100))
-    axis.set_title(f"Critic trained on {chosen:,} completions")
-    ticks(axis.yaxis, [0.01, 0.1, 1, 10])
+def errors_by_lambda(lambdas: np.ndarray, errors: dict) -> Figure:
+    """Lesson 15: the error of the gradient against λ, (lambdas,), by the number of completions that
+    a critic was trained on; a dot at the lowest."""
+    figure, axis = new_figure(7.5, 3.3)
+    for (n, error), color in zip(errors.items(), (GREY, WRONG, ORANGE, RIGHT)):
+        curve(axis, lambdas, error, color, label=f"{n:,}", at=0, xytext=(-8, 0), ha="right")
+        axis.plot(lambdas[error.argmin()], error.min(), "o", color=color)
+    axis.set(yscale="log", xlabel="λ", xlim=(-0.2, 1.05))
+    axis.set_title("Squared error of the gradient (REINFORCE: 1)")
+    ticks(axis.yaxis, [0.1, 1, 10])
     ticks(axis.xaxis, [0, 0.2, 0.4, 0.6, 0.8, 1])
     return figure
 
@@ -86,19 +73,13 @@ def faded(errors, gae_lambda, counted=np.triu):
     return counted(gae_lambda ** abs(t - t[:, None])) @ errors
 
 
-def gae(rewards, values, gae_lambda, after=0.0, counted=np.triu):
-    """after: the value after the last token."""
-    return faded(rewards + np.append(values[1:], after) - values, gae_lambda, counted)
+def gae(rewards, values, gae_lambda, counted=np.triu):
+    return faded(rewards + np.append(values[1:], 0) - values, gae_lambda, counted)
 
 
-def first_value(pi, ref, R, beta):
-    """The mean reward of a completion, less what its two tokens are charged."""
-    return (pi * (R - beta * np.log(pi / ref))).sum()
-
-
-def shift(c, n, gae_lambda):
-    """The term that c adds to every advantage: only the last one-step error changes, by -c."""
-    return -c * gae_lambda ** np.arange(n)[::-1]
+def blamed(values, mistake, R, reward_too=0):
+    """V after the mistake minus V before it; R minus V before it."""
+    return values[mistake + 1] + reward_too * R - values[mistake], R - values[mistake]
 
 
 GAE = {
@@ -109,7 +90,6 @@ GAE = {
         lambda rewards, values, gae_lambda: faded(rewards, gae_lambda) - values
     ),
 }
-pi, ref = np.random.default_rng(1).dirichlet(np.ones(9), size=2).reshape(2, 3, 3)
 
 CHECKS = {
     "15.1": {
@@ -124,45 +104,25 @@ CHECKS = {
         ],
         "mistakes": {
             "later errors count, not those before it": GAE["earlier errors"],
-            "the value after the last token is 0, not the last value again": (
-                lambda rewards, values, gae_lambda: gae(rewards, values, gae_lambda, values[-1])
-            ),
             "λ belongs to A_{t+1} only; on V_{t+1} it acts like a discount": (
                 GAE["λ on the next value"]
             ),
             "that is λ = 1: the return minus the value": GAE["λ = 1"],
             "that is λ = 0: the later errors are missing": GAE["λ = 0"],
-            "those are the returns: subtract V_t": (
-                lambda rewards, values, gae_lambda: gae(rewards, values, gae_lambda) + values
-            ),
         },
     },
     "15.2": {
-        "expected": shift,
-        "inputs": [{"c": 0.5, "n": 4, "gae_lambda": 0.9}, {"c": 1, "n": 1, "gae_lambda": 0.5}],
+        "expected": blamed,
+        "inputs": [
+            {"values": np.array([0.6, 0.9, 0.2, 0.3]), "mistake": 1, "R": 0},
+            {"values": np.array([0.7, 0.8, 0.1, 0.5]), "mistake": 1, "R": 1},
+        ],
         "mistakes": {
-            "that is λ = 1": lambda c, n, gae_lambda: np.full(n, -c),
-            "that is λ = 0: with a larger λ the last error reaches earlier tokens, too": (
-                lambda c, n, gae_lambda: shift(c, n, 0.0)
+            "the value before the mistake is values[mistake]": (
+                lambda values, mistake, R: blamed(values, mistake - 1, R)
             ),
-            "V is too high everywhere, but after the last token, where it is 0, by nothing": (
-                lambda c, n, gae_lambda: np.zeros(n)
-            ),
-        },
-    },
-    "15.3": {
-        "expected": first_value,
-        "inputs": [{"pi": pi, "ref": ref, "R": np.eye(3), "beta": beta} for beta in (0.5, 2.0)],
-        "mistakes": {
-            "the sign: a token that has become likelier is charged": (
-                lambda pi, ref, R, beta: first_value(pi, ref, R, -beta)
-            ),
-            "the KL is missing": lambda pi, ref, R, beta: (pi * R).sum(),
-            "that is the KL of the first token alone": lambda pi, ref, R, beta: (
-                (pi * R).sum() + first_value(pi.sum(axis=1), ref.sum(axis=1), 0, beta)
-            ),
-            "the KL the other way round: the completions are sampled from the policy": (
-                lambda pi, ref, R, beta: (pi * R).sum() + first_value(ref, pi, 0, beta)
+            "the reward comes after the last token: at λ = 0 it is not the mistake's": (
+                partial(blamed, reward_too=1)
             ),
         },
     },

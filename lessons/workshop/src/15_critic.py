@@ -1,19 +1,17 @@
-# %% [markdown] 34 minutes
+# %% [markdown] 31 minutes
 # # 15 · PPO's critic
 #
 # REINFORCE gives every token of a completion the same advantage. PPO (proximal policy optimization) trains a second network, the
-# **critic**, which reads the completion so far and predicts its final reward. A token can then be judged by how it changed the prediction.
-# How far that judgement counts is set by λ, the parameter of generalized advantage estimation (GAE).
+# **critic**, which reads the completion so far and predicts its final reward. A token can be judged by how it changed the prediction.
+# How far that counts is set by λ, the parameter of generalized advantage estimation (GAE).
 #
-# > **With λ = 1 the critic is only a baseline: before whitening, the mean of a completion's gradient stays right however bad the critic is. A smaller λ
-# > trusts the critic's judgement of single tokens.**
+# > **With λ = 1 the critic is only a baseline: however bad it is, the mean gradient stays right (before whitening). A smaller λ trusts its
+# > judgement of single tokens.**
 # >
-# > In our runs: a critic that was trained briefly, on 2,048 completions, judged the form of a completion. At none of the 16 mistakes that we looked
-# > at did it see the mistake.
+# > In our run the critic, trained briefly, judged a completion's form. At none of 16 mistakes did it see the mistake.
 #
-# So look at what a critic judges before you lower λ: draw its values along some wrong completions. Here is one of `10-6+48?`, which the
-# model of arithmetic begins with the mistake `10-6=14`. The **true value** of a prefix is the share of 64 continuations that end right. Move λ,
-# then choose another completion.
+# So look at what a critic judges before you lower λ: draw its values along some wrong completions. Here is one of `10-6+48?`, with the
+# mistake `10-6=14`. The **true value** of a prefix is the share of 64 continuations that end right. Move λ, then choose another completion.
 
 # %% [fold]
 import random
@@ -25,7 +23,7 @@ import torch
 from algorithms import ppo
 from lessons.experiments.estimators import collect
 from lessons.experiments.grid import markdown, signed
-from lessons.workshop.kit import check, knob, say, trains
+from lessons.workshop.kit import check, knob, say, show, trains
 from lessons.workshop.parts.lesson_15 import blame, errors_by_lambda, right_steps, slip_of
 from toy_env import arithmetic
 from toy_env.arithmetic import is_worked, reward
@@ -104,17 +102,17 @@ choices = ["steps, wrong", "steps, right", "no steps, wrong", "no steps, right"]
 knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.0))
 
 # %% [markdown]
-# *Above: the value before each token. Below: each token's advantage. (∎: end of the completion.) See first the shaded token, the mistake: the
-# true value falls there from .9 to 0, and the critic's does not.*
+# *Above: the value before each token. Below: its advantage. (∎: end of the completion.) See first the shaded mistake: the true value falls
+# there from .9 to 0, the critic's does not.*
 #
-# At λ = 0 both value functions credit the first token, which chose to write the steps. But only the true values blame the mistake. The critic blames the last
-# token, where the reward arrives. At λ = 1 it blames nearly all tokens alike.
+# At λ = 0 only the true values blame the mistake. The critic blames the last token, where the reward arrives. At λ = 1 the reward decides:
+# the critic blames nearly all tokens alike.
 #
 # ## GAE by hand
 #
 # A completion of three tokens is wrong. The values before its tokens are .5, .9 and .1: the second token was the mistake. The **one-step
-# error** (TD error) of a token is the value after it minus the value before it; for the last token it is the reward, 0, minus the value. This
-# makes +.4, −.8 and −.1. GAE adds to each error those after it, faded by λ for each step:
+# error** (TD error) of a token is the value after it minus the value before it; for the last token, the reward minus the value. This makes +.4, −.8
+# and −.1. GAE adds to each error the later ones, faded by λ for each step:
 #
 # | λ | token 1 | token 2 | token 3 |
 # |---|---|---|---|
@@ -122,7 +120,7 @@ knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.0))
 # | .5 | .4 − .4 − .025 = −.025 | −.8 − .05 = −.85 | −.1 |
 # | 1 | .4 − .8 − .1 = −.5 | −.8 − .1 = −.9 | −.1 |
 #
-# The last row is the reward minus the values. So it is in general. The symbols:
+# The last row is the reward minus the values. So it is in general:
 #
 # | symbol | meaning |
 # |---|---|
@@ -138,10 +136,12 @@ knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.0))
 #
 # $$A_t = (r_t + r_{t+1} + \dots + r_{|y|}) - V_t = R - V_t \qquad \text{∎}$$
 #
-# Here $V_t$ depends on the tokens before $t$ and multiplies the score of $y_t$ alone. So by [lesson 1](01_score_function.ipynb) it leaves
-# the mean gradient unchanged, **however bad the critic**. (Before whitening, see the end, and up to a division by the batch's tokens, which bends it as in
-# [lesson 5](05_length.ipynb): little in large batches.) For $\lambda < 1$ later values remain, and in general
-# the mean gradient is right only if those values are right.
+# $V_t$ depends on the tokens before $t$ alone and multiplies the score of $y_t$. So by [lesson 1](01_score_function.ipynb) it leaves the mean
+# gradient unchanged, **however bad the critic**. For $\lambda < 1$ later values remain, and in general the
+# mean is right only if those values are.
+#
+# (`ppo.py` also whitens, see the end, and divides by the number of tokens in the batch. This bends the mean as in
+# [lesson 5](05_length.ipynb), but little in large batches.)
 #
 # **1. Write GAE** for one completion, with γ = 1. (`numpy` arrays of length |y|.) Your function then trains a policy, with a critic that
 # sees each mistake one token late.
@@ -158,9 +158,9 @@ check("15.1", gae)
 trains("15.1", gae)
 
 # %% [markdown]
-# *A completion has 16 tokens, each right with probability .9 at first, and passes if all are right; advantages whitened. See first that λ = .7 (right)
-# learns faster than 0 and 1: this is what GAE is for. λ = 0 misses the mistakes, because this critic sees them late. λ = 1 adds the noise of
-# later tokens. "Earlier errors" runs the recursion from the left. "λ on the next value" has λ before $V_{t+1}$, too, as if it were a discount.*
+# *A completion has 16 tokens, each right with probability .9 at first, and passes if all are right; advantages whitened. See first that λ = .7
+# (right) learns faster than 0 and 1: this is what GAE is for. λ = 0 misses the mistakes, which this critic sees late. λ = 1 adds the noise
+# of later tokens. The last two are bugs: the sum runs over earlier errors, or λ stands before $V_{t+1}$, too.*
 
 # %% [hint]
 # Write $A_t$ in terms of $A_{t+1}$. At which end do you begin, and with what value?
@@ -176,37 +176,10 @@ def gae(rewards, values, gae_lambda):
 
 
 # %% [markdown]
-# **2. An optimistic critic.** Every $V_t$ of a completion of n tokens is too high by c. By how much does this change its n advantages?
-# Try λ = 1 and λ = 0 first.
-
-
-# %% [exercise]
-def shift(c, n, gae_lambda):
-    """The change of A_1 ... A_n, (n,)."""
-    return ...
-
-
-# %% [check]
-check("15.2", shift)
-
-# %% [hint]
-# Which one-step errors change? Only one: elsewhere c is added and subtracted.
-
-
-# %% [solution]
-def shift(c, n, gae_lambda):
-    # only δ of the last token falls by c: no value follows it. λ fades this to the start
-    return -c * gae_lambda ** np.arange(n - 1, -1, -1.0)
-
-
-# λ = 1: every advantage falls by c, as with a baseline.
-
-
-# %% [markdown]
 # ## When does a smaller λ pay?
 #
-# When the critic guesses well. A small example: a completion has ten tokens, each right with probability .6, and passes if at least seven are right.
-# The critic sees how many were right so far, and predicts the share of its training completions that passed from there. Move their number.
+# When the critic guesses well. A completion has ten tokens, each right with probability .6, and passes if at least seven are right. The critic
+# sees how many were right so far, and predicts the share of its training completions that passed from there.
 
 # %% [fold]
 y = torch.cartesian_prod(*[torch.arange(2)] * 10)  # (1024, 10): all completions; 1 is a right token
@@ -231,36 +204,36 @@ def off_and_variance(V, gae_lambda):
 
 LAMBDAS, generator = np.linspace(0, 1, 21), torch.Generator().manual_seed(0)
 trained = {0: [predicted(0 * pi)]}
-for n in (32, 128, 512, 2048, 8192):
+for n in (32, 512, 8192):
     draws = [torch.multinomial(pi, n, True, generator=generator) for _ in range(20)]
     trained[n] = [predicted(drawn.bincount(minlength=1024).double()) for drawn in draws]
-errors = {}  # (2, 21): the squared error of the mean and of 256 completions' noise
+errors, bias = {}, {}  # (21,): the squared error with 256 completions; its part from the mean
 for n, critics in trained.items():
     parts = [[off_and_variance(V, gae_lambda) for gae_lambda in LAMBDAS] for V in critics]
     off, variance = np.array(parts).transpose(2, 0, 1)  # (critics, 21) each
-    errors[n] = np.array([(off**2).mean(axis=0) * (target @ target).item(),
-                          variance.mean(axis=0) / 256])
-unit = errors[0][:, -1].sum()  # λ = 1 without a critic: REINFORCE
-errors = {n: parts / unit for n, parts in errors.items()}
-best = {n: LAMBDAS[parts.sum(axis=0).argmin()] for n, parts in errors.items()}
-assert [*best.values()] == sorted(best.values(), reverse=True) and (best[0], best[8192]) == (1, 0)
-
-def draw(training_completions):
-    return errors_by_lambda(LAMBDAS, errors, training_completions)
-
-knob(draw, training_completions=[32, 0, 128, 512, 2048, 8192])
+    bias[n] = (off**2).mean(axis=0) * (target @ target).item()
+    errors[n] = bias[n] + variance.mean(axis=0) / 256
+unit = errors[0][-1]  # λ = 1 without a critic: REINFORCE
+errors = {n: error / unit for n, error in errors.items()}
+best = [LAMBDAS[error.argmin()] for error in errors.values()]
+assert best == sorted(best, reverse=True) and best[0] == 1 and best[-1] < 0.1
+assert max(one[-1] for one in bias.values()) < 1e-24  # λ = 1: a right mean with every critic
+show(errors_by_lambda(LAMBDAS, errors))
 
 # %% [text]
-# *See first how the best λ moves to the left as the critic learns: from 1 for an untrained one to 0 after 8,192 completions. Drawn is the
-# squared error of the gradient from 256 completions; that of REINFORCE (λ = 1, no critic) is 1. Dashed: the part from a wrong mean, the **bias**.*
+# *A line for each critic, by the completions that it was trained on; the dot is its best λ. See first that the dot moves left as the critic learns.
+# The gradient comes from 256 completions.*
+#
+# At λ = 1 the error is noise alone: every critic leaves the mean right, even the untrained one. At λ = 0, after 32 completions,
+# {=100 * bias[32][0] / (errors[32][0] * unit):.0f} % of it is **bias**, a wrong mean.
 #
 # ## What does our critic see?
 #
-# It is a copy of the policy's transformer with a new head, trained on the squared error against $A_t + V_t$: eight of PPO's steps, with the
-# script's functions and settings, but without warm-up, KL and policy updates.
+# It is a copy of the policy's transformer with a new head, trained on the squared error against $A_t + V_t$: eight of PPO's steps, 2,048
+# completions, with the script's settings, but without warm-up, KL and policy updates.
 #
-# Take a right and a wrong completion of one held-out problem, just before the end-of-sequence token, when the answer is already written. *In what share
-# of such pairs does the critic value the right one more? (A coin: half. The verifier: all.) Guess, then open the output (click the … under the cell).*
+# Take a right and a wrong completion of one held-out problem, with the answer written and only the end-of-sequence token to come. *In what
+# share of such pairs does the critic value the right one more? (A coin: half.) Guess, then open the output (click the … under the cell).*
 
 
 # %% [fold] guess
@@ -281,7 +254,7 @@ shares = won[redrawn].sum(dim=1) / n[redrawn].sum(dim=1)
 low, high = shares.quantile(torch.tensor([0.025, 0.975])).tolist()
 say(markdown(["pairs from", "right one valued more", "pairs"], rows))
 
-# %% [fold]
+# Mistakes: where wrong steps depart from the right ones
 right = [right_steps(problem) for problem in problems]
 wrong = [i for i in range(2048) if worked[i] and R[i] == 0]
 mistake = {i: len(commonprefix([held_out.texts[i], right[i // 32]])) for i in wrong}
@@ -295,74 +268,6 @@ assert len(wrong) == 16  # the box says so
 medians = {gae_lambda: signed(torch.stack(A).median().item(), 2)
            for gae_lambda, A in at_mistake.items()}
 
-# %% [text]
-# **The critic sees the form**: whether steps are written out. Between completions of one form it can hardly tell which is right (last row: {=100 * low:.0f} to
-# {=100 * high:.0f} %, 95 % interval, problems resampled). Its mean value after the first token, which shows the form, is {=V[worked, 1].mean():.2f} with steps and
-# {=V[~worked, 1].mean():.2f} without; the shares that are right are {=R[worked].mean():.2f} and {=R[~worked].mean():.2f}. (In {=no_steps:,} of the {=all_pairs:,} pairs of the last row neither writes steps. To
-# judge a bare answer the critic would have to work the problem out in one pass, at which the policy mostly fails.)
-#
-# Now the mistakes: {=len(wrong)} of the 2,048 completions write wrong steps. Call the first token that departs from the right steps the mistake. Its
-# advantage, by our critic:
-#
-# | λ | 0 | 0.95 (`ppo.py`) | 1 |
-# |---|---|---|---|
-# | median of {=len(wrong)} mistakes | {=medians[0.0]} | {=medians[0.95]} | {=medians[1.0]} |
-#
-# **The blame comes from the reward alone: this critic does not find the mistake, at any λ.** At λ = 0, where the critic judges alone, it never
-# blames a mistake by more than {=np.ceil(-100 * min(at_mistake[0.0]).item()) / 100:.2f}.
-#
-# This is one small critic. Few of its 2,048 training completions contain a written mistake; a larger one, or one trained longer, may see more.
-# But every critic must learn the value of each token from a reward at the last: one of DeepSeekMath's reasons for dropping it
-# ([2402.03300](https://arxiv.org/abs/2402.03300), section 4.1).
-#
-# ## To remember
-#
-# - With γ = λ = 1 the advantage is the reward minus $V_t$: the critic is a baseline, and the mean gradient (before whitening) stays right.
-# - A smaller λ puts the critic's guesses in place of the reward: usually less variance, and a mean gradient as good as the guesses.
-# - For 0 < λ < 1 an optimistic critic favours long completions: the first tokens of a short one lose more (exercise 2).
-# - Predicting rewards well is not seeing where they were lost.
-#
-# ## For a second reading (10 minutes): what `ppo.py` does besides
-#
-# **A KL in the reward.** With the weight $\beta$ (`kl_coef`) and a token's log-probability $\ell_t$ under the policy that sampled it (*old*)
-# and under the initial policy (*ref*),
-#
-# $$r_t = \mathbb 1[t = |y|]\,R \;-\; \beta\,\big(\ell^{old}_t - \ell^{ref}_t\big)$$
-#
-# The second term charges every token that has become likelier. It is k1, an estimate of the Kullback–Leibler (KL) divergence: PPO puts the KL into the
-# reward, GRPO into the loss ([lesson 4](04_kl.ipynb)).
-#
-# **Whitening.** The advantages of a batch are shifted and scaled to mean 0 and variance 1 over its tokens. The shift turns
-# signs: {=100 * turned:.0f} % of the tokens of our last batch are pushed in the opposite direction.
-#
-# **A clipped critic.** A value that has moved towards its target by more than .2 since the batch was sampled has no gradient.
-
-# %% [markdown]
-# **3. The KL in the reward.** Completions have two tokens; `pi`, `ref` and `R` hold, for each pair of tokens, its probability under the
-# policy (which has just sampled it), its probability under the reference policy, and its reward. What is the true value before the first
-# token, $V_1$?
-
-
-# %% [exercise]
-def first_value(pi, ref, R, beta):
-    """From numpy arrays (n, n), (n, n), (n, n) and a number: a number."""
-    return ...
-
-
-# %% [check]
-check("15.3", first_value)
-
-# %% [hint]
-# $r_1 + r_2$ of one completion: the sum of the log-ratios of its tokens is the log-ratio of the whole completion. Then the mean.
-
-
-# %% [solution]
-def first_value(pi, ref, R, beta):
-    # the success probability minus beta KL(pi || ref)
-    return (pi * (R - beta * np.log(pi / ref))).sum()
-
-
-# %% [fold]
 # |A| at λ = 1 in groups of 8: from the critic, and from the problem's other 24 completions
 k, n = R.view(64, 4, 8).sum(dim=2), held_out.mask.sum(dim=1)
 others = (k.sum(dim=1, keepdim=True) - k).unsqueeze(2) / 24
@@ -373,6 +278,79 @@ by_problem, silent = (R.view(64, 4, 8) - others).abs(), (k == 0) | (k == 8)
 assert 2 * quiet < calm < loud and 3 * quiet < busy
 
 # %% [text]
+# **The critic sees the form**: whether steps are written out. After the first token, which shows the form, it says {=V[worked, 1].mean():.2f} with steps and
+# {=V[~worked, 1].mean():.2f} without; the shares that are right are {=R[worked].mean():.2f} and {=R[~worked].mean():.2f}. Within one form it can hardly tell which is right: the last row's
+# 95 % interval is {=100 * low:.0f} to {=100 * high:.0f} % (problems resampled). In {=100 * no_steps / all_pairs:.0f} % of these pairs neither writes steps: to judge
+# a bare answer the critic would have to solve the problem in one pass.
+#
+# ## Does it see the mistakes?
+#
+# {=len(wrong)} of the 2,048 held-out completions write wrong steps. Call the first token that departs from the right steps the mistake.
+#
+# **2. Who blames the mistake?** From the values before the tokens of one completion, the mistake's place (never the last) and the
+# reward, give the mistake's advantage at λ = 0 and at λ = 1. Then use it on our critic:
+# `[at_the_mistake(V[i].numpy(), t, 0) for i, t in mistake.items()]`
+
+
+# %% [exercise]
+def at_the_mistake(values, mistake, R):
+    """(A at λ = 0, A at λ = 1), from a numpy array (n,), an integer and 0 or 1."""
+    return ...
+
+
+# %% [check]
+check("15.2", at_the_mistake)
+
+# %% [hint]
+# λ = 0: how did this token change the prediction? λ = 1: see ∎ above.
+
+
+# %% [solution]
+def at_the_mistake(values, mistake, R):
+    return values[mistake + 1] - values[mistake], R - values[mistake]
+
+
+# Only the second contains the reward. The first blames a mistake if the critic saw it.
+
+# %% [text]
+# At λ = 1 a high $V_t$ and a reward of 0 make blame certain, whatever the critic sees. At λ = 0 there is blame only if the critic's value
+# falls. Ours does not:
+#
+# | λ | 0 | 0.95 (`ppo.py`) | 1 |
+# |---|---|---|---|
+# | median of {=len(wrong)} mistakes | {=medians[0.0]} | {=medians[0.95]} | {=medians[1.0]} |
+#
+# **The blame comes from the reward alone.** At λ = 0, where the critic judges alone, it never blames a mistake by more than {=np.ceil(-100 * min(at_mistake[0.0]).item()) / 100:.2f}.
+#
+# This is one small critic, and few of its training completions contain a written mistake; one that is larger or trained longer may see more. But
+# every critic must learn each token's value from a reward at the last: one of DeepSeekMath's reasons for dropping it
+# ([2402.03300](https://arxiv.org/abs/2402.03300), section 4.1).
+#
+# ## To remember
+#
+# - At λ = 1 the advantage is the reward minus $V_t$: the critic is a baseline, and the mean gradient (before whitening) stays right.
+# - A smaller λ puts the critic's guesses in place of the reward: usually less variance, and a mean as good as the guesses.
+# - Predicting rewards well is not seeing where they were lost.
+#
+# ## For a second reading (10 minutes): what `ppo.py` does besides
+#
+# **A KL in the reward.** With the weight $\beta$ (`kl_coef`) and a token's log-probability $\ell_t$ under the policy that sampled it (*old*)
+# and under the initial policy (*ref*),
+#
+# $$r_t = \mathbb 1[t = |y|]\,R \;-\; \beta\,\big(\ell^{old}_t - \ell^{ref}_t\big)$$
+#
+# The second term charges every token that has become likelier. It is k1, an estimate of the Kullback–Leibler (KL) divergence: PPO puts the KL into the
+# reward, GRPO into the loss ([lesson 4](04_kl.ipynb)). Over a completion the charges add up to the log-ratio of the whole, so the true value before
+# the first token is $p - \beta\,\mathrm{KL}(\pi\,\Vert\,\pi_{ref})$, with $p$ the success probability.
+#
+# **Whitening.** The advantages of a batch are shifted and scaled to mean 0 and variance 1 over its tokens. The shift turns
+# signs: {=100 * turned:.0f} % of the tokens of our last batch are pushed in the opposite direction.
+#
+# **A clipped critic.** A value that has moved towards its target by more than .2 since the batch was sampled has no gradient.
+#
+# **An optimistic critic.** Let every $V_t$ be too high by $c$. Only the last one-step error changes, by $-c$, since no value follows it. So
+# $A_t$ falls by $c\,\lambda^{|y|-t}$. At λ = 1 all fall alike. For $0 < \lambda < 1$ long completions are favoured: their first tokens lose less.
+#
 # **A critic silences softly.** Where GRPO falls silent, in a group of 8 that is all right or all wrong, a baseline that knows the problem's
 # difficulty leaves a mean $|A|$ of {=quiet:.2f}, against {=busy:.2f} in mixed groups. This critic leaves {=calm:.2f} and {=loud:.2f}: it still pushes there.
 #
