@@ -36,14 +36,8 @@ CHECKS = {
                 partial(own_means, kept=lambda A: A.sum().abs() < 1e-4)
             ),
             "one group with the sum 0 is not enough": partial(own_means, of_all=torch.any),
-            "a sum far below 0 is not 0 either": (
-                partial(own_means, kept=lambda A: A.sum(dim=1) < 1e-4)
-            ),
             "a sum of floats is seldom exactly 0: allow for rounding": (
                 partial(own_means, kept=lambda A: A.sum(dim=1) == 0)
-            ),
-            "a group is a row, not a column": (
-                partial(own_means, kept=lambda A: A.sum(dim=0).abs() < 1e-4)
             ),
         },
     },
