@@ -1,12 +1,9 @@
 """The pictures of lesson 9, and the right answers and usual mistakes of its exercises."""
 
-from math import sqrt
-
 import numpy as np
 from matplotlib.figure import Figure
 
 from lessons import identity
-from lessons.experiments.controlled_run import Run
 from lessons.workshop import kit
 from lessons.workshop.kit import (
     BLUE,
@@ -83,43 +80,6 @@ def weight_and_objective(rule: str, G: int) -> Figure:
     return figure
 
 
-def controlled(arms: dict[str, list[Run]], rivals: dict[tuple[str, int], list[Run]]) -> Figure:
-    """Lesson 9: the hardest quarter's solve rate along the run. Left: each prompt for itself, first
-    seed. Right: where prompts compete, mean of the seeds. arms: by name; rivals: by rule and G."""
-    figure, left, right = two_panels(
-        3.6,
-        {
-            "title": "Hardest quarter, each prompt for itself",
-            "ylabel": "solve rate",
-            "xlabel": "step",
-            "xlim": (0, 150),
-            "ylim": (0, 1.02),
-        },
-        {
-            "title": "Hardest quarter, prompts compete",
-            "xlabel": "step",
-            "xticks": [0, 50, 100, 150],
-            "xlim": (0, 255),
-            "yticks": [0, 0.02, 0.04],
-            "ylim": (-0.002, 0.055),
-        },
-    )
-    grpo, same_rate, same_step = (runs[0].hard for runs in arms.values())
-    for hard, y, color, style, text in (
-        (grpo, 0.30, BLUE, "-", "GRPO"),
-        (same_step, 0.19, ORANGE, "-", "Dr. GRPO, same mean first step"),
-        (same_rate, 0.08, ORANGE, ":", "Dr. GRPO, same learning rate (dotted)"),
-    ):
-        left.plot(hard, style, color=color, linewidth=1.6)
-        left.text(148, y, text, color=color, fontsize=9, ha="right")
-    for (rule, G), runs in rivals.items():
-        if G != 3:
-            hard = np.mean([run.hard for run in runs], axis=0)
-            color, style = BLUE if rule == "GRPO" else ORANGE, "-" if G == 8 else "--"
-            curve(right, range(151), hard, color, style, f"{rule}, G = {G}")
-    return figure
-
-
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
@@ -136,24 +96,6 @@ def over_mixed_groups(p, G):
 
 CHECKS = {
     "9.1": {
-        "expected": lambda G: [identity.weight("MaxRL", p, G) for p in (1e-9, 1 - 1e-9)],
-        "inputs": [{"G": 2}, {"G": 8}, {"G": 64}],
-        "mistakes": {
-            "a wrong completion among wrong ones is in an all-wrong group: its advantage is 0": (
-                lambda G: (G, 1)
-            ),
-            "that is GRPO's: divide by the mean, not by σ": lambda G: (sqrt(G - 1), sqrt(G - 1)),
-        },
-    },
-    "9.2": {
-        "expected": climbed,
-        "inputs": [{"p": 0.3, "G": 2}, {"p": 0.9, "G": 5}],
-        "mistakes": {
-            "one power of q is missing: the weight has G terms": lambda p, G: climbed(p, G - 1),
-            "that is the weight; integrate it": lambda p, G: (1 - (1 - p) ** G) / p,
-        },
-    },
-    "9.3": {
         "bug": over_mixed_groups,
         "expected": lambda p, G: identity.weight("GRPO", p, G),
         "inputs": [{"p": 0.02, "G": 3}, {"p": 0.5, "G": 8}],
@@ -164,8 +106,16 @@ CHECKS = {
             "that is the limit for G → ∞": lambda p, G: identity.weight_limit(p),
         },
     },
+    "9.2": {
+        "expected": climbed,
+        "inputs": [{"p": 0.3, "G": 2}, {"p": 0.9, "G": 5}],
+        "mistakes": {
+            "one power of q is missing: the weight has G terms": lambda p, G: climbed(p, G - 1),
+            "that is the weight; integrate it": lambda p, G: (1 - (1 - p) ** G) / p,
+        },
+    },
 }
-# Exercise 9.3 says so
+# Exercise 9.1 says so
 assert round(over_mixed_groups(0.5, 3) / over_mixed_groups(0.02, 3)) == 13
 hardest, medium = np.array([identity.weight("GRPO", [0.0, 0.5], G) for G in (15, 16)]).T
 assert [*(hardest >= 2 * medium)] == [False, True]
