@@ -5,8 +5,8 @@
 # **critic**, which reads the completion so far and predicts its final reward. A token can be judged by how it changed the prediction.
 # How far that counts is set by λ, the parameter of generalized advantage estimation (GAE).
 #
-# > **With λ = 1 the critic is only a baseline: however bad it is, the mean gradient stays right (before whitening). A smaller λ trusts its
-# > judgement of single tokens.**
+# > **With λ = 1 the critic is only a baseline: however bad it is, the mean of a completion's gradient stays right (before whitening).
+# > A smaller λ trusts the critic's judgement of single tokens.**
 # >
 # > In our run the critic, trained briefly, judged a completion's form. At none of 16 mistakes did it see the mistake.
 #
@@ -314,7 +314,7 @@ def at_the_mistake(values, mistake, R):
 
 # %% [text]
 # At λ = 1 a high $V_t$ and a reward of 0 make blame certain, whatever the critic sees. At λ = 0 there is blame only if the critic's value
-# falls. Ours does not:
+# falls. Ours hardly does:
 #
 # | λ | 0 | 0.95 (`ppo.py`) | 1 |
 # |---|---|---|---|
@@ -328,7 +328,8 @@ def at_the_mistake(values, mistake, R):
 #
 # ## To remember
 #
-# - At λ = 1 the advantage is the reward minus $V_t$: the critic is a baseline, and the mean gradient (before whitening) stays right.
+# - At λ = 1 the advantage is the reward minus $V_t$: the critic is a baseline, and the mean of a completion's gradient
+#   (before whitening) stays right.
 # - A smaller λ puts the critic's guesses in place of the reward: usually less variance, and a mean as good as the guesses.
 # - Predicting rewards well is not seeing where they were lost.
 #
