@@ -1,18 +1,15 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 36 minutes
 # # 7 · Expected gradient and the best weight
 #
-# A verifier marks each completion of a prompt right or wrong. A rule turns the marks of a group into advantages, and the advantages move the
-# policy. There are dozens of rules. In what can they differ?
+# A verifier marks each completion of a prompt right or wrong. A rule turns the marks of a group into advantages, and these move the policy.
+# There are dozens of rules. In what can they differ?
 #
-# > **If advantages depend on the marks alone, every rule's expected update of a prompt is a multiple of the gradient of the probability of a
-# > right completion, and rules differ only in this factor and in the noise.**
+# > **If advantages depend on the marks alone, every rule's expected update of a prompt is a multiple of $\nabla p$, the gradient of the
+# > probability $p$ of a right completion. Rules differ only in this factor and in the noise.**
+# >
+# > In the noise, GRPO and Dr. GRPO are both near the best of their kind.
 #
-# So on one prompt a new rule is judged by two numbers; the two curves below show them for every difficulty. A larger learning rate makes up for
-# a small factor on one prompt, but not for noise. (The factor is [lesson 3](03_group_baseline.ipynb)'s $w(p)$. It is positive for every rule
-# below. A rule that favours wrong completions has a negative one, and unlearns.)
-#
-# *Scope: the same mark gets the same advantage; scores are summed over tokens, without a punishment for length; completions come from the
-# policy itself; no clip, no KL penalty.*
+# So two curves judge a new rule on one prompt. A larger learning rate makes up for a small factor, but not for noise.
 
 # %% [fold]
 import math
@@ -25,8 +22,8 @@ from torch.autograd.functional import jacobian
 from algorithms import dr_grpo, grpo, maxrl, reinforce
 from lessons import identity
 from lessons.experiments import baselines, baselines_tables, grid
-from lessons.workshop.kit import check, knob, say, show
-from lessons.workshop.parts.lesson_07 import needed, two_differences, up_to_a_factor
+from lessons.workshop.kit import check, say, show
+from lessons.workshop.parts.lesson_07 import LOOKS, over_p, up_to_a_factor
 
 WEIGHTS = {
     "GRPO": identity.sigma,
@@ -44,9 +41,9 @@ def completions_needed(p, G, v_ratio):
 
 
 ps = np.linspace(0.01, 0.99, 99)
-factors = {name: identity.weight(name, ps, 8) for name in WEIGHTS}
+factors = {name: identity.weight(name, ps, 8) for name in LOOKS}
 alike = completions_needed(ps, 8, 1)
-show(two_differences(ps, factors, {name: alike[name] for name in WEIGHTS}))
+show(over_p({"Factor of the expected step": factors, "Completions needed (Dr. GRPO: 1)": alike}))
 hard = {name: factor[4] for name, factor in factors.items()}  # p = .05
 most = math.ceil(100 * max(alike["MaxRL"])) / 100  # an upper bound
 assert np.isclose(ps[4], 0.05) and hard["MaxRL"] == max(hard.values())
@@ -54,39 +51,54 @@ assert np.allclose(alike["Dr. GRPO"], 1) and most > max(alike["GRPO"])
 # An identity between two formulas of this library:
 same = identity.fidelity(ps, 8) ** 2 / (1 - identity.silent_rate(ps, 8))
 assert np.allclose(identity.efficiency("GRPO", ps, 8), same)
+# The smallest case below, by the scripts:
+chances, apart = np.array([1 / 4, 1 / 4]), np.array([[1, -1, 0], [1, 0, -1]])
+for script, of_gradient in ((dr_grpo, 1 / 2), (grpo, 1)):
+    advantage = float(script.compute_advantages(rewards=torch.tensor([[1.0, 0]]))[0, 0])
+    mean_update = chances @ (advantage / 2 * apart)
+    assert np.allclose(mean_update, of_gradient * np.array([1 / 4, -1 / 8, -1 / 8]))
 
 # %% [text]
-# *GRPO (group relative policy optimization), Dr. GRPO ("GRPO done right") and MaxRL (maximum likelihood reinforcement learning), groups of
-# eight. Left: the factor. On a prompt solved one time in twenty MaxRL's step is {=hard["MaxRL"] / hard["Dr. GRPO"]:.1f} times as long as Dr. GRPO's. Right: how many completions a rule needs
-# until its step stands out equally from the noise. With right and wrong completions equally noisy that is at most {=most:.2f} times Dr. GRPO's number.*
+# *Groups of eight. Left: at $p = .05$ MaxRL's expected step is {=hard["MaxRL"] / hard["Dr. GRPO"]:.1f} times as long as Dr. GRPO's. Right: the completions needed until a step
+# stands out equally from the noise, if right and wrong ones are equally noisy. GRPO is almost on Dr. GRPO's line; MaxRL needs at most
+# {=most:.2f} times as many.*
+#
+# (REINFORCE takes the mark, 1 or 0, as the advantage. GRPO: group relative policy optimization; Dr. GRPO: "GRPO done right"; MaxRL: maximum
+# likelihood reinforcement learning.)
+#
+# *Scope: the same mark gets the same advantage; scores are summed over tokens; completions come from the policy itself; no clip, no KL
+# penalty.*
 #
 # | symbol | meaning |
 # |---|---|
-# | $G,\ k$ | completions in a group, all of one prompt; how many of them are right |
-# | $p,\ q$ | the probability that a completion is right; $q = 1 - p$ |
-# | $s_i$ | the score of completion $i$: $\nabla_\theta \log \pi_\theta(y_i)$, summed over its tokens |
-# | $\bar s_+,\ \bar s_-$ | the mean score of a group's right completions, and of its wrong ones; $\bar s_+ - \bar s_-$ is the **contrast** |
+# | $k;\ p,\ q$ | right completions in a group of $G$, all of one prompt; the probability that one is right, and $q = 1 - p$ |
+# | $s_i$ | the score of completion $i$: $\nabla_\theta \log \pi_\theta(y_i)$ |
+# | $\bar s_+ - \bar s_-$ | the **contrast**: the mean score of a group's right completions, less that of its wrong ones |
 # | $g$ | the update of one group, $\frac1G \sum_i A_i s_i$ with the advantages $A_i$ |
 
 # %% [markdown]
-# ## One group
+# ## The smallest case
 #
-# Four completions, the first is right ($k = 1$):
+# A policy has three completions and a logit for each. A is right and has probability ½; B and C are wrong and have ¼ each. A score is
+# 1 at the completion's own logit, less the three probabilities. So $s_A = (½, -¼, -¼)$, and $\nabla p = p\,s_A = (¼, -⅛, -⅛)$.
 #
-# | rule | advantages | update |
-# |---|---|---|
-# | REINFORCE, $A = R$ | 1, 0, 0, 0 | $.25\,\bar s_+$ |
-# | GRPO | 1.73, −.58, −.58, −.58 | $.43\,(\bar s_+ - \bar s_-)$ |
-# | Dr. GRPO | .75, −.25, −.25, −.25 | $.19\,(\bar s_+ - \bar s_-)$ |
-# | MaxRL | 3, −1, −1, −1 | $.75\,(\bar s_+ - \bar s_-)$ |
+# Draw groups of two. A mixed group has the advantages ½ and −½ under Dr. GRPO, 1 and −1 under GRPO; the other groups have none.
 #
-# So every rule is two coefficients: $g = \alpha_k\,\bar s_+ - \beta_k\,\bar s_-$. The last three have $\alpha_k = \beta_k$: they *weigh the
-# contrast*. REINFORCE does not.
+# | group | probability | Dr. GRPO's $g$ | GRPO's $g$ |
+# |---|---|---|---|
+# | A and B | ¼ | $¼(s_A - s_B) = (¼, -¼, 0)$ | $(½, -½, 0)$ |
+# | A and C | ¼ | $¼(s_A - s_C) = (¼, 0, -¼)$ | $(½, 0, -½)$ |
+# | mean of all groups | | $(⅛, -\frac1{16}, -\frac1{16}) = ½\,\nabla p$ | $(¼, -⅛, -⅛) = \nabla p$ |
+#
+# No mixed group moves along $\nabla p$. The mean does, and the two rules differ only in the factor.
 #
 # ## The proof
 #
+# A rule gives one advantage to all right completions of a group and one to all wrong ones. So $g = \alpha_k\,\bar s_+ - \beta_k\,\bar s_-$. GRPO, for
+# example, with one of four right has the advantages 1.73 and three times −.58: $\alpha = 1.73/4 = .43$ and $\beta = 3 \cdot .58/4 = .43$.
+#
 # **Step 1: the two mean scores lie on one line.** A score has mean 0, and $\mathbb E[R\,s] = \nabla p$
-# ([lesson 1](01_score_function.ipynb)). Let $m_+$ and $m_-$ be the expected scores of a right and of a wrong completion. Split both means by the mark:
+# ([lesson 1](01_score_function.ipynb)). Let $m_\pm$ be the expected scores of a right and of a wrong completion. Split both means by the mark:
 # $p\,m_+ + q\,m_- = 0$ and $p\,m_+ = \nabla p$. So $m_+ = \nabla p/p$ and $m_- = -\nabla p/q$.
 #
 # **Step 2: put them in.** At a fixed $k$ the mean update is $\alpha_k m_+ - \beta_k m_- = (\alpha_k q + \beta_k p)\,\nabla p/(pq)$.
@@ -122,13 +134,15 @@ check("7.1", step)
 # %% [solution]
 def step(p, G):
     # alpha q + beta p = k/G - p, without k = 0. The mean over all k is 0; k = 0 has -p q^G.
-    # So the mean without it is p q^G, and w = q^(G-1): the slope of Pass@G = 1 - q^G, over G.
+    # So the mean without it is p q^G, and w = q^(G-1).
     return (1 - p) ** (G - 1)
 
 
 # %% [markdown]
-# We check $w(p)$ for the rules of the table on a network with 36 parameters that writes up to three tokens, with every possible group. The
-# advantages come from the scripts, $\nabla p$ from autograd alone.
+# This rule climbs Pass@G, the probability that one of G completions is right: its factor is the slope, over G.
+#
+# We check the four factors on a network with 36 parameters that writes up to three tokens, over every possible group, with the scripts'
+# advantages:
 
 # %% [fold]
 END = 2
@@ -186,32 +200,27 @@ for R in (ODD, ELEVEN):
             found += np.allclose([factor, noise], expected, rtol=1e-10, atol=1e-12)
         cosines.append(measured["GRPO"][-1])
 print("4 rules, G = 2, 4 and 6, two verifiers: E[g] is w(p) times ∇p in", found, "of 24 cases")
-print("GRPO with each score divided by the completion's length: cosine of E[g] and ∇p",
+print("outside the claim, GRPO with scores divided by lengths: cosine of E[g] and ∇p",
       f"{min(cosines):.3f} to {max(cosines):.3f}")
 assert found == 24 and max(cosines) < 0.999
 
 # %% [markdown]
-# The last line is outside the claim: divided by lengths, the expected update leaves the line.
-#
 # ## The least noisy weight of the contrast
 #
-# Let a rule weigh the contrast by $c(k)$: $g = c(k)\,(\bar s_+ - \bar s_-)$ in a mixed group, as GRPO, Dr. GRPO and MaxRL do. Which $c(k)$ is
-# the least noisy?
+# Where $\alpha_k = \beta_k$, a rule weighs the contrast: $g = c(k)\,(\bar s_+ - \bar s_-)$. Which $c(k)$ is the least noisy?
 #
-# **Step.** With $\alpha_k = \beta_k = c$ the theorem gives the length $\mathbb E[c]/(pq)$, in units of $\nabla p$.
+# **Step.** By the theorem its length is $\mathbb E[c]/(pq)$, in units of $\nabla p$.
 #
-# **Noise.** Orthogonal to $\nabla p$ all of $g$ is noise. (Along $\nabla p$, one direction of very many, noise changes how far a step goes, not
-# where.) Let the score of a right completion have the variance $v_+$ in these directions
-# (summed over them), that of a wrong one $v_-$. A mean of $k$ scores has $v_+/k$. So the contrast has $n_k = \frac{v_+}k + \frac{v_-}{G-k}$,
-# and the update $\mathbb E[c^2\,n]$.
+# **Noise.** Across $\nabla p$ the mean is 0, so there all of $g$ is noise. (Along $\nabla p$ noise changes how far a step goes, not where.) Let
+# $v_\pm$ be the variances of a right and of a wrong score across $\nabla p$. A mean of $k$ scores has the variance $v_+/k$. So the contrast
+# has $n_k = \frac{v_+}k + \frac{v_-}{G-k}$, and the update $\mathbb E[c^2\,n]$.
 #
-# **Completions needed.** The mean of N groups has the same step and 1/N of the noise. So the N at which a step stands out equally is
-# proportional to
+# **Completions needed.** The mean of N groups has the same step and 1/N of the noise. So the N at which steps stand out equally is
+# proportional to $\mathbb E[c^2\,n]/\mathbb E[c]^2$.
 #
-# $$\frac{\text{noise}}{\text{step}^2} \;\propto\; \frac{\mathbb E[c^2\,n]}{\mathbb E[c]^2}$$
-#
-# **2. The best weight of the contrast.** Which $c(k)$ makes the right-hand quotient smallest? Any multiple of it is accepted. Then put in
-# $v_- = v_+$, and a $v_-$ that is far larger: which rules do you get?
+# **2. The best weight.** First on paper: only $k = 1$ and $k = 2$ occur, equally often, with $n_1 = 1$ and $n_2 = 2$. Hold $c(1) + c(2)$
+# fixed. Which $c(1) : c(2)$ makes $c(1)^2 n_1 + c(2)^2 n_2$ smallest? Then for all $k$: which $c(k)$ makes the quotient smallest? Any multiple is
+# accepted.
 
 
 # %% [exercise]
@@ -224,100 +233,70 @@ def best_weight(k, G, v_right, v_wrong):
 check("7.2", up_to_a_factor(best_weight))
 
 # %% [hint]
-# Set the derivative of $\mathbb E[c^2\,n]$ by one $c(k)$ in proportion to that of $\mathbb E[c]$. Or write $\mathbb E[c]$ as the mean of a product,
-# $c\sqrt n \cdot 1/\sqrt n$, and use Cauchy and Schwarz.
+# With $c(2) = S - c(1)$ the derivative is 0 where $c(1)\,n_1 = c(2)\,n_2$. With more values of $k$ you can shift weight between any two of them;
+# a value that occurs more often does so in $\mathbb E[c]$ and in $\mathbb E[c^2n]$ alike.
 
 
 # %% [solution]
 def best_weight(k, G, v_right, v_wrong):
-    # E[c]^2 = E[c sqrt(n) · 1/sqrt(n)]^2 <= E[c^2 n] E[1/n], by Cauchy and Schwarz. So the
-    # quotient is at least 1 / E[1/n]; it is equal where c sqrt(n) is a multiple of 1/sqrt(n),
-    # c = 1/n: one over the variance, at every p.
-    # v_wrong = v_right: k (G - k), Dr. GRPO. v_wrong far larger: G - k, MaxRL, which relies on
-    # groups with few right completions. v_right far larger: k.
+    # On paper 2 : 1. In general c(k) n_k is the same for all k: c is a multiple of 1/n.
+    # (Or by Cauchy and Schwarz: E[c]^2 = E[c sqrt(n) · 1/sqrt(n)]^2 <= E[c^2 n] E[1/n].)
     return 1 / (v_right / k + v_wrong / (G - k))
 
 
 # %% [markdown]
-# What does it cost to use another rule? Move $v_-/v_+$, how many times noisier wrong scores are than right ones.
+# **The best weight is one over the variance of the contrast**, whatever $p$ is. With equally noisy scores it is a multiple of $k(G-k)$: Dr.
+# GRPO. With far noisier wrong ones it tends to a multiple of $G - k$: MaxRL. What does another rule cost? Now one kind is ten times noisier:
 
 # %% [fold]
-RATIOS, SIZES = [10, 0.1, 0.3, 1, 3], [8, 2, 4, 16, 64]
-
-
-def draw(v_ratio, G):
-    return needed(ps, completions_needed(ps, G, v_ratio))
-
-
-knob(draw, v_ratio=RATIOS, G=SIZES)
+half = {ratio: completions_needed(0.5, 8, ratio) for ratio in (0.1, 1, 10)}
+show(over_p({"Wrong scores ten times quieter": completions_needed(ps, 8, 0.1),
+             "Wrong scores ten times noisier": completions_needed(ps, 8, 10)}))
 all_p, ratios = np.linspace(0.001, 0.999, 999), 10.0 ** np.arange(-3, 3.1, 0.25)
 everywhere = [completions_needed(all_p, 8, r) for r in ratios]
 worst = {name: max(e[name].max() for e in everywhere) for name in WEIGHTS}
 worst = {name: math.ceil(100 * x) / 100 for name, x in worst.items()}  # an upper bound
 assert min(e[name].min() for e in everywhere for name in WEIGHTS) > 1 - 1e-12
-half = {r: completions_needed(0.5, 8, r)["REINFORCE"] for r in (0.1, 10)}
-of_all = {}
-for r in (1, 10):  # at p = 1/2; v₋/v₊ = 1/10 gives what 10 gives
+assert max(worst["GRPO"], worst["Dr. GRPO"]) <= 1.25  # "a quarter" in the claim
+for r in half:  # at p = 1/2
     least = identity.contrast(identity.quietest(r))
     rules = least, lambda reward, others, G, b=1 / (1 + r): reward - b
     weighed, constant = (identity.efficiency(rule, 0.5, 8, r) for rule in rules)
-    of_all[r] = weighed / constant
-    assert of_all[r] < min(completions_needed(0.5, 8, r).values())
+    half[r]["best"] = weighed / constant
+    assert min(half[r].values()) == half[r]["best"]
 
 # %% [text]
-# *Completions needed, as a multiple of those of the best weight of the contrast. GRPO and Dr. GRPO lie near 1 wherever you move. REINFORCE does not
-# weigh the contrast, so it may lie below 1.*
+# *Completions needed, over those of the best weight of the contrast. REINFORCE ($\beta_k = 0$) leaves out wrong completions, and the noise in
+# them: at $p = ½$ it needs {=half[0.1]["REINFORCE"]:.1f} times as many on the left, {=half[10]["REINFORCE"]:.2f} times on the right.*
 #
-# **σ or σ² matters little.** For $p$ from .001 to .999 and $v_-/v_+$ from .001 to 1,000, at G = 8, GRPO needs at most {=worst["GRPO"]:.2f} times as many
-# completions as the best weight of the contrast, Dr. GRPO {=worst["Dr. GRPO"]:.2f} times, MaxRL {=worst["MaxRL"]:.2f} times.
+# **So σ or σ² matters little; to use wrong completions or not matters more.** In groups of eight, for $p$ from .001 to .999 and
+# $v_-/v_+$ from .001 to 1,000:
 #
-# **To use the wrong completions or not matters more.** REINFORCE has $\beta_k = 0$: it leaves out their scores, and the noise in them. At $p = ½$ it needs
-# {=half[10]:.2f} times as many completions as the best weight of the contrast if wrong scores are ten times noisier, and {=half[0.1]:.1f} times as many if
-# they are ten times quieter.
+# | over the best weight of the contrast | GRPO | Dr. GRPO | MaxRL |
+# |---|---|---|---|
+# | completions needed, at most | {=worst["GRPO"]:.2f} | {=worst["Dr. GRPO"]:.2f} | {=worst["MaxRL"]:.2f} |
 #
-# **The best of all rules** is, by the same inequality, $\alpha_k = kq/v_+$ and $\beta_k = (G-k)\,p/v_-$: the advantages $R - b$ with the
-# constant $b = pv_+/(pv_+ + qv_-)$. At $p = ½$ it needs {=of_all[1]:.2f} times as many completions as the best weight of the contrast if right and wrong scores are
-# equally noisy, {=of_all[10]:.2f} times if one kind is ten times noisier. But one has to know $p$ and $v_-/v_+$ in advance
-# ([lesson 13](13_quiet_estimators.ipynb) estimates such a $b$).
+# **The best of all rules is a constant baseline.** Let $\alpha_k$ and $\beta_k$ be free. The step contains them with the factors $q$ and $p$ (step 2),
+# the noise as $\alpha_k^2 v_+/k + \beta_k^2 v_-/(G-k)$. As in exercise 2, the best are $\alpha_k = kq/v_+$ and $\beta_k = (G-k)\,p/v_-$. So the advantages
+# are $q/v_+$ and $-p/v_-$, up to one factor, whatever $k$ is. That is $R - b$ with
+#
+# $$b = \frac{p\,v_+}{p\,v_+ + q\,v_-}$$
+#
+# This is [lesson 1](01_score_function.ipynb)'s best $b$, $\mathbb E[R\,\|s\|^2]/\mathbb E[\|s\|^2]$, for the part of $s$ across $\nabla p$. At $p = ½$, with equally noisy
+# scores, it needs {=half[1]["best"]:.2f} times the completions of the best weight of the contrast. But it takes $p$ and $v_-/v_+$ ([lesson 13](13_quiet_estimators.ipynb) estimates such a $b$).
 #
 # ## To remember
 #
-# - With rewards of 0 and 1, every rule of advantages has the expected update $w(p)\,\nabla p$ on a prompt. Rules differ in $w(p)$ and in the noise.
-# - Among rules that weigh the contrast, $1/(v_+/k + v_-/(G-k))$ is the least noisy weight; GRPO and Dr. GRPO are near it.
-# - Whether a rule uses the wrong completions at all matters more than σ or σ².
+# - Every rule's expected update of a prompt is $w(p)\,\nabla p$. Rules differ in $w(p)$ and in the noise.
+# - One over its variance is the least noisy weight of the contrast. GRPO and Dr. GRPO are near it.
+# - The least noisy rule of all is a constant baseline, if one knows $p$ and the two variances.
 #
-# ## For a second reading (15 minutes): which group size?
+# ## For a second reading (6 minutes): which group size?
 #
 # In large groups $\sigma$ tends to $\sqrt{pq}$. The share of this that groups of $G$ reach on average,
 # $\varphi = \mathbb E[\sigma]/\sqrt{pq}$, is GRPO's **fidelity**: its share of the full step. At $p = .05$ groups of 8 take
 # {=identity.fidelity(0.05, 8):.0%} of it.
 #
-# **3. Find the bug.** A run logs the rewards of every group it draws of one prompt, and this function estimates φ from them. For a hard prompt
-# it says 1.6, but no fidelity can exceed 1. Repair it.
-
-
-# %% [exercise]
-def logged_fidelity(rewards, p):
-    """rewards (groups, G) of one prompt with success probability p: an estimate of
-    E[sigma] / sqrt(pq)."""
-    sigma = rewards.std(axis=1)
-    sigma = sigma[sigma > 0]  # silent groups have no gradient anyway
-    return sigma.mean() / np.sqrt(p * (1 - p))
-
-
-# %% [check]
-check("7.3", logged_fidelity)
-
-# %% [hint]
-# Over which groups does the theorem take its expectation?
-
-
-# %% [solution]
-def logged_fidelity(rewards, p):
-    return rewards.std(axis=1).mean() / np.sqrt(p * (1 - p))
-
-
-# %% [markdown]
 # **A published rule for G.** Expand $\sigma = \sqrt{x(1-x)}$ around $x = p$, where $x = k/G$ has the variance $pq/G$:
 #
 # $$\varphi \approx 1 - \frac{1}{8Gpq} \quad\Longrightarrow\quad G^\star = \frac{1}{8\,(1-\varphi)\,pq}$$
