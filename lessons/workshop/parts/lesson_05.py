@@ -10,49 +10,23 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from algorithms import dr_grpo
-from lessons import identity
 from lessons.workshop.kit import RIGHT, WRONG, new_figure
 
-C, G = dr_grpo.Config().max_new_tokens, 8
-GRID = np.linspace(0, 1, 81)
+C = dr_grpo.Config().max_new_tokens
 
 
-def token_mean(L: float, short: int, long: int, B: int) -> float:
-    """E[B / (L + lengths of the other B - 1)], each of them short or long with probability one
-    half."""
-    others_long = np.arange(B)
-    tokens = L + others_long * long + (B - 1 - others_long) * short
-    return float(identity.binomial(0.5, B - 1) @ (B / tokens))
-
-
-def three_rules(curves: dict, x, y_label: str, **settings) -> Figure:
-    """Lesson 5: a panel for each rule, with a line of curves[rule] for right completions, for wrong
-    ones and, if there is a third, for all."""
+def three_rules(grown: dict) -> Figure:
+    """Lesson 5: mean lengths over the updates, a panel for each rule. grown[rule]: of wrong and of
+    right completions, (updates, 2)."""
     figure, axes = new_figure(8.5, 3.0, columns=3, sharey=True)
-    looks = ((RIGHT, "-", "right"), (WRONG, "--", "wrong"), ("black", ":", "all"))
-    for axis, (rule, lines) in zip(axes, curves.items()):
-        for line, (color, style, name) in zip(lines, looks):
-            axis.plot(x, line, style, color=color, label=name)
-        axis.set(title=rule, **settings)
-        axis.title.set_fontsize(10)
-    axes[0].set_ylabel(y_label)
+    for axis, (rule, lengths) in zip(axes, grown.items()):
+        axis.plot(lengths[:, 1], "-", color=RIGHT, label="right")
+        axis.plot(lengths[:, 0], "--", color=WRONG, label="wrong")
+        axis.plot(lengths @ (0.7, 0.3), ":", color="black", label="all")
+        axis.set(title=rule, xlabel="updates", ylim=(0, C))
+    axes[0].set_ylabel("tokens")
     axes[-1].legend(fontsize=9, loc="upper right", ncols=3, handlelength=1.5, columnspacing=1)
     return figure
-
-
-def push_and_drift(short: int, long: int) -> Figure:
-    """Lesson 5: the drift of the share of long completions against p."""
-    rules = {
-        "GRPO": [1 / short, 1 / long],
-        "DAPO, B = 8": [token_mean(L, short, long, G) for L in (short, long)],
-        "Dr. GRPO": [1 / C, 1 / C],
-    }
-    size, curves = identity.expected_sigma(GRID, G) / identity.expected_sigma(0.5, G), {}
-    for name, (one, other) in rules.items():
-        favour = size * (one - other) / (one + other)  # for a step that raises p = 1/2 by one
-        title = f"{name}\nd({short}) = {one:.3f}, d({long}) = {other:.3f}"
-        curves[title] = -favour, favour, (1 - 2 * GRID) * favour
-    return three_rules(curves, GRID, "drift, points", xlabel="p", xlim=(0, 1), ylim=(-1.05, 1.05))
 
 
 # Exercises; `kit.check` explains the keys of CHECKS
