@@ -1,4 +1,4 @@
-# %% [markdown] 41 minutes
+# %% [markdown] 37 minutes
 # # 6 · The identity: σ times a contrast
 #
 # A language model completes one prompt G times, and a verifier gives each completion a reward, 1 (right) or 0 (wrong). GRPO (group relative
@@ -7,8 +7,8 @@
 # > **GRPO's update of a prompt is σ, the standard deviation of its rewards, times the *contrast*: the mean direction that makes right
 # > completions more probable, minus the mean direction that makes wrong ones more probable.**
 #
-# So rules that differ only in the division by σ are curves over $k$, the number of right completions, and can be compared without a model. Move
-# $k$:
+# Dr. GRPO ("GRPO done right") leaves out the division by σ. So the two differ only in one number for each $k$, the number of right
+# completions, and can be compared without a model. Move $k$:
 
 # %% [fold]
 import numpy as np
@@ -19,7 +19,7 @@ from algorithms import batch_sigma, dapo, dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import estimators
 from lessons.workshop.float64 import to_float64
-from lessons.workshop.kit import check, knob, show, show_diff, trains
+from lessons.workshop.kit import check, knob, say, show, show_diff, trains
 from lessons.workshop.parts import lesson_06 as figures
 from toy_env import arithmetic
 from toy_env.model import load_policy
@@ -27,21 +27,53 @@ from toy_env.rollout import completion_logps, sample
 
 knob(figures.advantages_and_coefficients, k=(0, 8, 1, 1))
 
-# %% [markdown]
-# *Left: how hard each completion is pushed, by its advantage. Right: the factor of the contrast. GRPO's is largest when half of the
-# completions are right, and 0 when all agree.*
+# %% [text]
+# *Left: how hard each completion is pushed, by its advantage. Right: the factor of the contrast. It is largest when half of the completions
+# are right, and 0 when all agree.*
 #
-# In a formula, with $\bar s_+$ and $\bar s_-$ the mean scores of right and of wrong completions (the score $s_i$ of completion $i$ is the gradient of
-# its log-probability):
+# The **score** $s_i$ of completion $i$ is the gradient of its log-probability. With the mean scores $\bar s_+$ of right and $\bar s_-$ of wrong
+# completions,
 #
 # $$g \;=\; \sigma\,\big(\bar s_+ - \bar s_-\big)$$
 #
-# (`grpo.py` divides each score by the completion's length first; the formula stays the same.)
+# Dr. GRPO's update has σ² instead. DAPO (decoupled clip and dynamic sampling policy optimization) replaces the groups in which σ is 0 by
+# groups of other prompts. (`grpo.py` divides each score by the completion's length first; the formula stays the same.)
 #
-# The update of Dr. GRPO ("GRPO done right") has σ² instead, and DAPO (decoupled clip and dynamic sampling policy optimization) replaces
-# the groups in which σ is 0 by groups of other prompts.
+# ## The smallest case
 #
-# Here is a group from our base model, and what Dr. GRPO changes in GRPO's advantages:
+# Take groups of four: a medium prompt with two right completions, and an easy one with three. The update is $g = \frac14\sum_i A_i s_i$.
+#
+# | rewards | GRPO's advantages | $g$ |
+# |---|---|---|
+# | 1 0 1 0 | 1, −1, 1, −1 | $\frac14(2\,\bar s_+ - 2\,\bar s_-) = {=identity.sigma(2, 4):.1f}\,(\bar s_+ - \bar s_-)$ |
+# | 1 1 1 0 | .58, .58, .58, −1.73 | $\frac14(3 \cdot .58\,\bar s_+ - 1.73\,\bar s_-) = {=identity.sigma(3, 4):.3f}\,(\bar s_+ - \bar s_-)$ |
+#
+# In each group the two means have the same coefficient, and it is σ. The easy group's one wrong completion is pushed harder, by
+# {=grpo.compute_advantages(rewards=torch.tensor([[1.0, 1, 1, 0]])).min().abs():.2f} instead of 1. **Yet the easy group has the smaller coefficient**: {=identity.sigma(3, 4):.3f} against {=identity.sigma(2, 4):.1f}. (Dr. GRPO's: {=identity.sigma(3, 4)**2:.2f} against {=identity.sigma(2, 4)**2:.2f}.)
+#
+# ## The theorem, in four steps
+#
+# Let $R_i$ be the reward of completion $i$ of G, and $A_i$ its **advantage**; GRPO's is $(R_i - k/G)/\sigma$.
+#
+# **Step 1.** Rewards are 0 or 1, so the advantage takes only two values. With $\sigma = \sqrt{k(G-k)}/G$ they are
+#
+# $$A_+ = \frac{1 - k/G}{\sigma} = \sqrt{\frac{G-k}{k}}, \qquad A_- = \frac{0 - k/G}{\sigma} = -\sqrt{\frac{k}{G-k}}$$
+#
+# **Step 2.** Split the sum in $g$ into right and wrong completions. The scores of the right ones add up to $k$ times their mean:
+#
+# $$g = \frac1G \sum_i A_i s_i = \frac{k}{G} A_+\, \bar s_+ + \frac{G-k}{G} A_-\, \bar s_-$$
+#
+# **Step 3.** Insert the two values. The two coefficients are the same number with opposite signs:
+#
+# $$\frac{k}{G}\sqrt{\frac{G-k}{k}} = \frac{\sqrt{k(G-k)}}{G} = \sigma, \qquad
+# -\frac{G-k}{G}\sqrt{\frac{k}{G-k}} = -\sigma$$
+#
+# **Step 4.** So $g = \sigma\,(\bar s_+ - \bar s_-)$. Dr. GRPO does not divide by σ, so its update is σ times that:
+# $\sigma^2\,(\bar s_+ - \bar s_-)$. In a **silent** group, all right or all wrong, every $R_i$ equals the mean, and $g = 0$. ∎
+#
+# ## A group of our base model
+#
+# Eight completions of one sum, and what Dr. GRPO changes in GRPO's advantages:
 
 # %% [fold]
 policy, tokenizer = load_policy("base")
@@ -57,9 +89,7 @@ print(f"k = {k} of G = {G}; sigma = sqrt({k} * {G - k}) / {G} = {identity.sigma(
 show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)
 
 # %% [markdown]
-# ## What the contrast does to each token
-#
-# A small step along GRPO's update, of length 0.01, changes the log-probability of every token in our group:
+# A small step along GRPO's update, of length 0.01, changes the log-probability of every token:
 
 # %% [fold]
 def gradients(values):
@@ -108,28 +138,7 @@ assert row["#14"][0] < 0 < row["2+10=12;12+2=14;#14"][0] and row["#2"][1] > 0
 # log-probability of the last digit of `#13` falls by {=-row["#13"][2]:.2f}, that of `#14` rises by {=row["#14"][2]:.2f}. Because parameters
 # are shared, `2` after `#` rises, although only wrong completions contain it.
 #
-# ## The theorem, in four steps
-#
-# Let $R_i$ be the reward of completion $i$ of G, and $A_i$ its **advantage**; GRPO's is $(R_i - k/G)/\sigma$. The update is
-# $g = \frac1G \sum_i A_i\, s_i$.
-#
-# **Step 1.** Rewards are 0 or 1, so the advantage takes only two values. With $\sigma = \sqrt{k(G-k)}/G$ they are
-#
-# $$A_+ = \frac{1 - k/G}{\sigma} = \sqrt{\frac{G-k}{k}}, \qquad A_- = \frac{0 - k/G}{\sigma} = -\sqrt{\frac{k}{G-k}}$$
-#
-# **Step 2.** Split the sum in $g$ into right and wrong completions. The scores of the right ones add up to $k$ times their mean:
-#
-# $$g = \frac1G \sum_i A_i s_i = \frac{k}{G} A_+\, \bar s_+ + \frac{G-k}{G} A_-\, \bar s_-$$
-#
-# **Step 3.** Insert the two values. The two coefficients are the same number with opposite signs:
-#
-# $$\frac{k}{G}\sqrt{\frac{G-k}{k}} = \frac{\sqrt{k(G-k)}}{G} = \sigma, \qquad
-# -\frac{G-k}{G}\sqrt{\frac{k}{G-k}} = -\sigma$$
-#
-# **Step 4.** So $g = \sigma\,(\bar s_+ - \bar s_-)$. Dr. GRPO does not divide by σ, so its update is σ times that:
-# $\sigma^2\,(\bar s_+ - \bar s_-)$. In a **silent** group, all right or all wrong, every $R_i$ equals the mean, and $g = 0$. ∎
-#
-# The steps assume nothing about the scores: **the identity holds for any vectors**. The check computes one side with the scripts'
+# The four steps assume nothing about the scores: **the identity holds for any vectors**. The check computes one side with the scripts'
 # advantages, the other without any; then it gives one wrong completion half a reward:
 
 
@@ -155,73 +164,15 @@ for script, rewards, coefficient in (
           f"coefficient {coefficient:.4f}, relative error {size}")
 assert max(errors[:2]) < 1e-12 and errors[2] > 0.1
 
-# %% [text]
+# %% [markdown]
 # With two reward values it holds, with three it does not. Exercise 2 finds what remains true.
-#
-# ## Is the easy prompt pushed harder?
-#
-# It seems so. Take two groups of four: a medium prompt with two right completions, and an easy one with three. GRPO divides by σ, which is
-# smaller in the easy group, so its one wrong completion has the advantage −{=grpo.compute_advantages(rewards=torch.tensor([[1.0, 1, 1, 0]])).min().abs():.2f} instead of −1.
-#
-# Yet the *coefficient* of the easy prompt is the smaller one: {=identity.sigma(3, 4):.3f} against {=identity.sigma(2, 4):.1f} (Dr. GRPO: {=identity.sigma(3, 4)**2:.2f}
-# against {=identity.sigma(2, 4)**2:.2f}). And the contrast has a length of its own. How long is the product?
-#
-# Let the scores of right and wrong completions have means $m_\pm$ and variances $v_\pm$ (summed over parameters). Given $k$, the contrast
-# has the mean $m_+ - m_-$ and, as completions are independent, the variance $v_+/k + v_-/(G-k)$. Its expected squared length is the sum of
-# $\|m_+ - m_-\|^2$ and the variance. Multiplied by $\sigma^2 = k(G-k)/G^2$:
-#
-# $$\mathbb E\,\|g\|^2 = \sigma^2\,\|m_+ - m_-\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
-#
-# Only where the first term dominates is the length proportional to σ. Three prompts of our base model:
-
-# %% [fold]
-def squared_lengths(k, completions, half, n=500):
-    """(n,): squared lengths of GRPO's update, of groups from `half` with k right ones."""
-    rewards = (torch.arange(G) < k).double().view(1, G)
-    a, squares = grpo.compute_advantages(rewards=rewards)[0].numpy() / G, []
-    right, wrong = half[completions.right[half]], half[~completions.right[half]]
-    parts = ((right, k), (wrong, G - k))
-    for _ in range(n):
-        rows = np.concatenate([rng.choice(part, m, replace=False) for part, m in parts])
-        squares.append(a @ completions.inner[np.ix_(rows, rows)] @ a)
-    return squares
-
-ks, rng, panels = np.arange(1, G), np.random.default_rng(0), []
-for prompt in arithmetic.held_out_problems(1, levels=(1, 2, 3)):
-    n = 1536 if prompt.level == 1 else 640  # at level 1 few completions are wrong
-    pool = estimators.Completions.draw(policy, tokenizer, arithmetic, prompt, n, generator)
-    for_line, for_groups = np.array_split(pool.drawn, 2)
-    v_right, v_wrong, signal = estimators.moments(for_line, pool.right, pool.inner)
-    line = [identity.update_norm_squared(int(k), G, signal, v_right, v_wrong) for k in ks]
-    dots = [np.mean(squared_lengths(k, pool, for_groups)) for k in ks]
-    again = estimators.moments(for_groups, pool.right, pool.inner)
-    panels.append({"prompt": prompt.prompt, "wrong": int((~pool.right[for_line]).sum()),
-                   "ratio": v_wrong / v_right, "other": again[1] / again[0],
-                   "needed": 1 + 3 * signal / v_right,
-                   "line": np.sqrt(line), "dots": np.sqrt(dots)})
-show(figures.lengths_over_k(panels, ks, G))
-ratios = [panel["dots"][6] / panel["dots"][3] for panel in panels]
-off = np.concatenate([abs(panel["dots"] / panel["line"] - 1) for panel in panels])
-assert min(ratios) > 0.75 and np.median(off) < 0.1 and off.max() < 0.4
-
-# %% [text]
-# *The length of GRPO's update over k. Dots: measured, 500 groups each, from one half of the prompt's completions; line: the formula, from the
-# other half, 1 at k = 4; dashed: in proportion to σ. On the first prompt line and dots differ because few completions are wrong (line:
-# {=panels[0]["wrong"]}): $v_-/v_+$ is {=panels[0]["ratio"]:.0f} in one half and {=panels[0]["other"]:.0f} in the other.*
-#
-# With seven right completions instead of four, σ is {=2 * identity.sigma(7, 8):.2f} times as large, but the update {=ratios[0]:.2f}, {=ratios[1]:.2f} and {=ratios[2]:.2f} times as long: the one
-# wrong score is noisy, and lengthens the contrast (exercise 3). **Under GRPO the easy group's coefficient is smaller; its push is about as long.**
-#
-# (Here groups of one prompt are compared. Over many groups, GRPO's mean update is the gradient of the success probability times a weight that is
-# *larger* for easy prompts than for medium ones: [lesson 7](07_group_size.ipynb).)
 #
 # ## Where it holds
 #
-# This is algebra about one whole group. It holds for any model, at every update of a batch, through the scripts' own losses and with the clip: only
-# the vectors change (second reading). A KL penalty and a third reward value break it. So do minibatches that cut groups
-# (`--num_minibatches 1` keeps them whole), and groups that mix prompts (exercise 4, second reading).
-
-# %% [markdown]
+# This is algebra about one whole group. It holds for any model, at every update of a batch, through the scripts' own losses and with the clip:
+# only the vectors change (second reading). A KL penalty and a third reward value break it. So do minibatches that cut groups
+# (`--num_minibatches 1` keeps them whole), and groups that mix prompts (exercise 3).
+#
 # ## Exercises
 #
 # **1. RLOO** (REINFORCE leave-one-out) subtracts from each reward the mean reward of the *other* completions of the group. Go through the
@@ -247,6 +198,8 @@ def rloo(k, G):
 
 
 # %% [markdown]
+# RLOO's coefficient is Dr. GRPO's σ² times $G/(G-1)$, so the two differ only in the length of the step.
+#
 # **2. Partial credit.** Some completions now get 0.5 or 0.25, so there are no longer two classes. Write GRPO's update without computing
 # any advantage: use only the group's means of $R$, of $s$ and of their product, and one standard deviation.
 
@@ -272,45 +225,12 @@ def update(rewards, scores):
 
 
 # %% [markdown]
-# **3. As long as the medium one.** A group of 8 has 7 right completions. Let $u = \|m_+ - m_-\|^2 / v_+$. For which $v_-/v_+$ is its
-# $\mathbb E\|g\|^2$ the same as that of a group with 4?
-
-
-# %% [exercise]
-def equal_ratio(u):
-    """The v_-/v_+ at which groups with 7 and with 4 right of 8 are pushed equally."""
-    return ...
-
-
-# %% [check]
-check("6.3", equal_ratio)
-
-# %% [hint]
-# Divide the formula by $v_+$ and multiply it by 64. With $k = 7$ it is $7u + 1 + 7w$, where $w = v_-/v_+$.
-
-
-# %% [solution]
-def equal_ratio(u):
-    return 1 + 3 * u  # 7u + 1 + 7w = 16u + 4 + 4w
-
-
-# %% [text]
-# On the three prompts $1 + 3u$ is {=panels[0]["needed"]:.0f}, {=panels[1]["needed"]:.0f} and {=panels[2]["needed"]:.1f}, and
-# $v_-/v_+$ is {=panels[0]["ratio"]:.0f}, {=panels[1]["ratio"]:.1f} and {=panels[2]["ratio"]:.1f}: so in the picture only the third line is
-# higher at 7 than at 4.
-
-# %% [markdown]
-# ## To remember
+# For any rewards GRPO's update is the covariance of reward and score, over σ. With two reward values the covariance is σ² times the contrast.
 #
-# - For right-or-wrong rewards, GRPO's update of one prompt is σ times the contrast, Dr. GRPO's σ² times; DAPO's is GRPO's, with silent groups
-#   replaced.
-# - "Multiplied by σ" does not mean "as long as σ": the contrast has its own length.
-#
-# ## For a second reading (18 minutes): whole groups, losses, the clip
-#
-# **4. Find the bug: a group of several prompts.** The contrast compares completions of *one* prompt. Sampling code often repeats
-# prompts as `a b c a b c` (tiled) while rewards are regrouped as if they were `a a b b c c`. The code runs, and every group mixes prompts. This function gets rewards in the *tiled* order, G rounds over P prompts, and should return
-# GRPO's advantages in that order. Repair it. Below the check it trains three prompts, each with its own logit.
+# **3. Find the bug: a group of several prompts.** The contrast compares completions of *one* prompt. Sampling code often repeats prompts as
+# `a b c a b c` (tiled) while rewards are regrouped as if they were `a a b b c c`. The code runs, and every group mixes prompts. This
+# function gets rewards in the *tiled* order, G rounds over P prompts, and should return GRPO's advantages in that order. Repair it. It then
+# trains three prompts, each with its own logit.
 
 
 # %% [exercise]
@@ -322,12 +242,12 @@ def advantages_tiled(rewards, P, G):
 
 
 # %% [check]
-check("6.4", advantages_tiled)
-trains("6.4", advantages_tiled)  # from p = .9, .5 and .1, with groups of 8
+check("6.3", advantages_tiled)
+trains("6.3", advantages_tiled)  # from p = .9, .5 and .1, with groups of 8
 
 # %% [markdown]
-# *Means of ten runs. With the bug nothing is learned, nor with right groups whose advantages come back in another order. A round over the prompts
-# taken for a group learns slowly.*
+# *Means of ten runs. With the bug nothing is learned. Taking a round over the prompts for a group compares prompts with each
+# other, and learns slowly.*
 
 # %% [hint]
 # Each row of `rewards.view(G, P)` is one round over all prompts. Where is a group then?
@@ -340,7 +260,63 @@ def advantages_tiled(rewards, P, G):
     return A.T.flatten()
 
 
-# %% [markdown]
+# %% [text]
+# ## To remember
+#
+# - For right-or-wrong rewards, GRPO's update of one prompt is σ times the contrast, Dr. GRPO's σ² times. DAPO's is GRPO's, with silent groups
+#   replaced.
+# - σ is the coefficient. It is not the length of the update: the contrast has a length of its own (second reading).
+#
+# ## For a second reading (10 minutes): length, losses, the clip
+#
+# **How long is the update?** Let the scores of right and wrong completions have means $m_\pm$ and variances $v_\pm$ (summed over parameters).
+# Given $k$, the contrast has the mean $m_+ - m_-$ and the variance $v_+/k + v_-/(G-k)$. Its expected squared length is
+# $\|m_+ - m_-\|^2$ plus the variance. Multiplied by $\sigma^2 = k(G-k)/G^2$:
+#
+# $$\mathbb E\,\|g\|^2 = \sigma^2\,\|m_+ - m_-\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
+#
+# So the length is proportional to σ only where the first term dominates. (The paper behind the identity says that "the disagreement is
+# exactly the size of the training update". That is true for a prompt with one parameter, the log-odds of a right completion: then the
+# contrast is 1.) On our base model, how long is the update of a group of 8 with seven right completions, over that of one with four? Its σ is
+# {=2 * identity.sigma(7, 8):.2f} times as large:
+
+# %% [fold]
+def squared_lengths(k, completions, half, n=500):
+    """(n,): squared lengths of GRPO's update, of groups from `half` with k right ones."""
+    rewards = (torch.arange(G) < k).double().view(1, G)
+    a, squares = grpo.compute_advantages(rewards=rewards)[0].numpy() / G, []
+    right, wrong = half[completions.right[half]], half[~completions.right[half]]
+    parts = ((right, k), (wrong, G - k))
+    for _ in range(n):
+        rows = np.concatenate([rng.choice(part, m, replace=False) for part, m in parts])
+        squares.append(a @ completions.inner[np.ix_(rows, rows)] @ a)
+    return squares
+
+ks, rng = np.arange(1, G), np.random.default_rng(0)
+off, ratios, rows = [], [], ""
+for prompt in arithmetic.held_out_problems(1, levels=(1, 2, 3)):
+    n = 1536 if prompt.level == 1 else 640  # at level 1 few completions are wrong
+    pool = estimators.Completions.draw(policy, tokenizer, arithmetic, prompt, n, generator)
+    for_line, for_groups = np.array_split(pool.drawn, 2)
+    v_right, v_wrong, signal = estimators.moments(for_line, pool.right, pool.inner)
+    line = [identity.update_norm_squared(int(k), G, signal, v_right, v_wrong) for k in ks]
+    dots = [np.mean(squared_lengths(k, pool, for_groups)) for k in ks]
+    line, dots = np.sqrt(line), np.sqrt(dots)
+    off.extend(abs(dots / line - 1))
+    ratios.append(dots[6] / dots[3])
+    in_small = ratios[-1] * identity.sigma(7, G) / identity.sigma(4, G)
+    rows += (f"\n| `{prompt.prompt}` | {v_wrong / v_right:.0f} | {ratios[-1]:.2f} | {in_small:.2f} |")
+say(f"| prompt | v₋/v₊ | GRPO | Dr. GRPO |\n|---|---|---|---|{rows}")
+assert min(ratios) > 0.75 and np.median(off) < 0.1 and max(off) < 0.4
+
+# %% [text]
+# *500 groups each. The formula, from other completions of the same prompts, agrees: over all $k$ the median difference is {=np.median(off):.0%}.* **Under
+# GRPO the easy group's push is about as long; under Dr. GRPO it is shorter.** The one wrong score is noisy, and
+# lengthens the contrast.
+#
+# (Over many groups, GRPO's mean update is the gradient of the success probability times a weight that is *larger* for easy prompts than for
+# medium ones: [lesson 7](07_group_size.ipynb). [Lesson 13](13_quiet_estimators.ipynb) measures lengths.)
+#
 # **Through the scripts' own losses.** Training follows the gradient of `policy_loss`, which averages over tokens. Dr. GRPO divides every
 # completion's sum by the constant $C$ (`max_new_tokens`), so its gradient is $\frac{\sigma^2}{C}(\bar s_+ - \bar s_-)$. GRPO divides it by the
 # completion's length $|y_i|$: the vectors are $s_i/|y_i|$. DAPO divides by the number of tokens in the batch. We *declare* the first $k$
@@ -396,10 +372,6 @@ vector_to_parameters(start, policy.parameters())
 #
 # **The KL term** (Kullback–Leibler divergence from a reference policy) adds its own gradient to every group, including silent ones: after the
 # short step, with the policy before it as the reference, the relative error is {=kl_error:.3f}. DAPO and the published Dr. GRPO have no such term.
-#
-# **Is σ the *length* of the update?** The paper behind the identity says that "the disagreement is exactly the size of the training update".
-# For a prompt with one parameter, the log-odds of a right completion, this is true: the scores are $1-p$ and $-p$, and the contrast is 1. In
-# general the second term of $\mathbb E\,\|g\|^2$ counts, too: [lesson 13](13_quiet_estimators.ipynb) measures both.
 #
 # Source of the identity: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*,
 # [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), Theorem 1. GRPO: [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; Dr. GRPO:
