@@ -7,14 +7,14 @@
 # > **Dividing by length makes right completions shorter and wrong ones longer, if the policy can set the two lengths separately; dividing by
 # > a constant does neither.**
 # >
-# > In our training runs the effect was small: GRPO's wrong completions end 6.4 tokens longer than Dr. GRPO's, and most of that comes from
+# > In our training runs this effect was small. GRPO's wrong completions end 6.4 tokens longer than Dr. GRPO's, but most of that comes from
 # > GRPO's other divisor, the standard deviation σ of the rewards (second reading).
 #
 # So if wrong completions grow long in your run, look at both divisors. This lesson proves the bold sentence for a small policy.
 #
 # In the smallest such policy a coin decides beforehand whether a completion will be right, with the fixed probability .3. Right and wrong
 # completions have a logit each, which gives the probability to stop after a token. Only these two logits are trained. Length earns
-# nothing. We take the losses of three scripts:
+# nothing. Three scripts train it: GRPO divides by the completion's length, DAPO by the tokens of the batch, Dr. GRPO by a constant:
 
 # %% [fold]
 import math
@@ -92,8 +92,7 @@ assert [f'{gap["wrong"]:.1f}', *(text[:3] for text in by_sigma["wrong"])] == ["6
 # |---|---|
 # | $G;\ B$ | number of completions of one prompt (a **group**); in an optimizer batch |
 # | $\lvert y_i\rvert;\ A_i$ | the number of tokens of completion $i$, end-of-sequence included; its advantage, the same for all its tokens |
-# | $p,\ q$ | the probability that a completion is right; $q = 1 - p$ |
-# | $\sigma$ | the standard deviation of the rewards, 1 (right) or 0 (wrong), in a group |
+# | $p,\ q;\ \sigma$ | the probability that a completion is right, $q = 1 - p$; the standard deviation of a group's rewards, 1 (right) or 0 (wrong) |
 # | $f_{i,t}$ | a token's loss term; on the first step after sampling its gradient is $-A_i \nabla_\theta \log \pi_\theta(y_{i,t})$ |
 # | $C$ | Dr. GRPO's constant, here the limit `max_new_tokens` = 56 |
 #
@@ -257,8 +256,8 @@ check("5.2", losses_in_parts)
 trains("5.2", losses_in_parts)
 
 # %% [markdown]
-# *The mean length of wrong completions, in one run of each, 32 completions an update. It earns nothing and should stay near 10 tokens. With the bug it grows, faster in parts of one
-# completion than in parts of four.*
+# *The mean length of wrong completions, one run each, 32 completions an update. It should stay near 10 tokens. With the bug it grows, faster
+# in parts of one completion than in parts of four.*
 
 # %% [hint]
 # Give one completion 5 tokens and one 50. What weight does a token of each completion get in micro-batches of one?
@@ -280,8 +279,7 @@ def losses_in_parts(f, mask, size):
 # - $1/|y|$ pushes the tokens of short completions harder in *both* directions. With a length parameter for each kind, right completions
 #   shorten and wrong ones lengthen.
 # - A constant divisor does not; a token mean over the whole batch keeps about $1/B$ of the bias.
-# - In our training runs most of the extra length of wrong completions came from σ; with σ in place the length divisor makes no difference
-#   that we can see.
+# - In our training runs most of the extra length of wrong completions came from σ.
 #
 # ## For a second reading (10 minutes): our training runs, and a shared parameter
 #

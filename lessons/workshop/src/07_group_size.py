@@ -7,7 +7,7 @@
 # > **If advantages depend on the marks alone, every rule's expected update of a prompt is a multiple of $\nabla p$, the gradient of the
 # > probability $p$ of a right completion. Rules differ only in this factor and in the noise.**
 # >
-# > In the noise, GRPO and Dr. GRPO are both near the best of their kind.
+# > Among rules that move the policy from wrong completions towards right ones, GRPO and Dr. GRPO have nearly the least noise.
 #
 # So two curves judge a new rule on one prompt. A larger learning rate makes up for a small factor, but not for noise.
 
@@ -63,8 +63,8 @@ for script, of_gradient in ((dr_grpo, 1 / 2), (grpo, 1)):
 # stands out equally from the noise, if right and wrong ones are equally noisy. GRPO is almost on Dr. GRPO's line; MaxRL needs at most
 # {=most:.2f} times as many.*
 #
-# (REINFORCE takes the mark, 1 or 0, as the advantage. GRPO: group relative policy optimization; Dr. GRPO: "GRPO done right"; MaxRL: maximum
-# likelihood reinforcement learning.)
+# (REINFORCE takes the mark, 1 or 0, as the advantage: it does not use wrong completions. GRPO: group relative policy optimization; Dr. GRPO:
+# "GRPO done right"; MaxRL: maximum likelihood reinforcement learning.)
 #
 # *Scope: the same mark gets the same advantage; scores are summed over tokens; completions come from the policy itself; no clip, no KL
 # penalty.*
@@ -99,7 +99,8 @@ for script, of_gradient in ((dr_grpo, 1 / 2), (grpo, 1)):
 #
 # **Step 1: the two mean scores lie on one line.** A score has mean 0, and $\mathbb E[R\,s] = \nabla p$
 # ([lesson 1](01_score_function.ipynb)). Let $m_\pm$ be the expected scores of a right and of a wrong completion. Split both means by the mark:
-# $p\,m_+ + q\,m_- = 0$ and $p\,m_+ = \nabla p$. So $m_+ = \nabla p/p$ and $m_- = -\nabla p/q$.
+# $p\,m_+ + q\,m_- = 0$ and $p\,m_+ = \nabla p$. So $m_+ = \nabla p/p$ and $m_- = -\nabla p/q$
+# (in the smallest case: $2\,\nabla p$ and $-2\,\nabla p$).
 #
 # **Step 2: put them in.** At a fixed $k$ the mean update is $\alpha_k m_+ - \beta_k m_- = (\alpha_k q + \beta_k p)\,\nabla p/(pq)$.
 #
@@ -139,7 +140,7 @@ def step(p, G):
 
 
 # %% [markdown]
-# This rule climbs Pass@G, the probability that one of G completions is right: its factor is the slope, over G.
+# This rule climbs Pass@G, the probability that at least one of G completions is right: its factor is the slope of Pass@G, over G.
 #
 # We check the four factors on a network with 36 parameters that writes up to three tokens, over every possible group, with the scripts'
 # advantages:
