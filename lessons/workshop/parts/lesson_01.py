@@ -6,77 +6,56 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from lessons.workshop import kit
-from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, RED, label_line
-from lessons.workshop.parts.drawing import in_plane, key, two_panels
+from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, RED
+from lessons.workshop.parts.drawing import in_plane
 
 
-def cloud_and_variance(
-    b: float, pi, R, s, grad_p, texts: list[str], variance, b_best: float
-) -> Figure:
-    """Lesson 1: each completion's estimate (R - b) s with the mean of all, and Var(b).
+def cloud_and_noise(b: float, pi, R, s, grad_p, noise, best: float) -> Figure:
+    """Lesson 1: each completion's estimate (R - b) s with the mean of all, and their noise.
 
     pi, R: (15,); s: (15, parameters).
     """
-    flat, pi, R = in_plane(s, pi, grad_p), pi.numpy(), R.numpy()
-    dots, before = (R - b)[:, None] * flat, R[:, None] * flat
-    title = f"Var(b) = {variance(b):.2f}, {variance(b) / variance(b_best):.2f} times the best"
-    figure, left, right = two_panels(
-        3.7,
-        {
-            "title": f"Estimates with b = {b:.2f}",
-            "xlabel": "along ∇p",
-            "ylabel": "across",
-            "aspect": "equal",
-            "xlim": (-1.6, 1.6),
-            "ylim": (-1.6, 1.6),
-        },
-        {"title": title, "xlabel": "b", "xlim": (-0.35, 1.35), "ylim": (0, 1.2)},
-    )
-    for value, color in ((1, BLUE), (0, RED)):
+    dots = (R.numpy() - b)[:, None] * in_plane(s, pi, grad_p)
+    case = pi, R, s.square().sum(dim=1)
+    figure, (left, right) = kit.new_figure(8.5, 3.7, columns=2)
+    for value, color, name in ((1, BLUE, "right"), (0, RED, "wrong")):
         rows = value == R
         left.scatter(*dots[rows].T, s=1500 * pi[rows], color=color, alpha=0.55, linewidth=0)
-    for i in np.flatnonzero(R):
-        left.scatter(*before[i], s=1500 * pi[i], facecolor="none", edgecolor=GREY, linewidth=0.8)
-        away = 4 + 22 * pi[i] ** 0.5  # across the ray along which the dot moves
-        beside = (0, -away - 4) if abs(before[i, 0]) > abs(before[i, 1]) else (away, 0)
-        label_line(left, *before[i], texts[i], GREY, xytext=beside)
-    left.plot(*(pi @ dots), "+", color="black", markersize=18, markeredgewidth=2.5)
-    x = 1.05 if kit.narrow else 0.03  # beside the square, which is full
-    names = {"● right": BLUE, "● wrong": RED, "+ mean": "black", "○ right, b = 0": GREY}
-    key(left, names, x, 0.93, 0.08)
+        left.plot([], "o", color=color, label=name)
+    left.plot(*(pi.numpy() @ dots), "+", color="black", markersize=18, markeredgewidth=2.5)
+    limits = (-1.6, 1.6)
+    left.set(title=f"Estimates with b = {b:.2f}; cross: their mean", xlabel="along ∇p")
+    left.set(ylabel="across", aspect="equal", xlim=limits, ylim=limits)
+    left.legend(loc="upper left")
 
     grid = np.linspace(-0.3, 1.3, 81)
-    right.plot(grid, [variance(x) for x in grid], color=GREY)
-    for name, x, color, offset, side in (
-        ("none", 0, GREY, (6, 6), "left"),
-        ("p", pi @ R, ORANGE, (9, -5), "left"),
-        ("best", b_best, GREEN, (0, -16), "center"),
-    ):
-        right.plot(x, variance(x), "o", color=color, markersize=8)
-        label_line(right, x, variance(x), name, color, xytext=offset, ha=side)
-    right.plot(b, variance(b), "o", color="black", markersize=14, fillstyle="none",
-               markeredgewidth=1.5)  # fmt: skip
+    right.plot(grid, [noise(x, *case) for x in grid], color=GREY)
+    mark_baselines(right, {"none": 0, "best": best, "p": pi @ R}, lambda x: noise(x, *case))
+    right.plot(b, noise(b, *case), "o", color="black", markersize=14, fillstyle="none")
+    right.set(title=f"Noise N(b) = {noise(b, *case):.2f}", xlabel="b", ylim=(0, 1.2))
     return figure
 
 
-def noise_of_prompts(measured: dict, noise, bests: dict) -> Figure:
+def mark_baselines(axis, baselines: dict, noise) -> None:
+    for (name, b), color in zip(baselines.items(), (GREY, GREEN, ORANGE)):
+        axis.plot(b, noise(b), "o", color=color, markersize=8, label=name)
+    axis.legend(loc="upper left", ncols=3, columnspacing=1, handletextpad=0)
+
+
+def noise_of_prompts(measured: dict, noise, best) -> Figure:
     """Lesson 1: the noise of the estimate against the baseline, over that without one, a panel for
-    each prompt. measured: the arguments of noise(b, p, ...), by prompt."""
+    each prompt. measured: the arguments of noise(b, ...) and best(...), by prompt."""
     figure, axes = kit.new_figure(8.5, 2.9, columns=3, sharey=True)
-    for axis, (prompt, arguments) in zip(axes, measured.items()):
-        p, unit, grid = arguments[0], noise(0, *arguments), np.linspace(0, 1, 81)
-        axis.plot(grid, noise(grid, *arguments) / unit, color=GREY)
-        for name, b, color, up in (
-            ("none", 0, GREY, 13),
-            ("best", bests[prompt], GREEN, -15),
-            ("p", p, ORANGE, 13),
-        ):
-            y = noise(b, *arguments) / unit
-            axis.plot(b, y, "o", color=color, markersize=8)
-            label_line(axis, b, y, name, color, xytext=(0, up), ha="center")
-        times = f"{y:.{1 if y > 2 else 2}f}"
-        axis.set(title=f"{prompt}\nb = p: {times} × the noise", xlabel="baseline b")
-        axis.set(xlim=(-0.15, 1.05), yscale="log", ylim=(0.25, 20))
+    for axis, (prompt, case) in zip(axes, measured.items()):
+
+        def relative(b, case=case):
+            return noise(b, *case) / noise(0, *case)
+
+        grid, p = np.linspace(0, 1, 81), case[1].mean()
+        axis.plot(grid, [relative(b) for b in grid], color=GREY)
+        mark_baselines(axis, {"none": 0, "best": best(*case), "p": p}, relative)
+        axis.set(title=f"{prompt}\nb = p: {relative(p):.2f} × the noise", xlabel="baseline b")
+        axis.set(yscale="log", ylim=(0.5, 20))
     kit.ticks(axes[0].yaxis, [0.5, 1, 2, 5, 10])
     axes[0].set_ylabel("noise (none: 1)")
     return figure
@@ -128,7 +107,6 @@ CHECKS = {
                 lambda p: 1.0
             ),
             "right and wrong completions are not equally likely": lambda p: (2 - p) / p,
-            "the advantage 1 - p of the right completions is squared, too": lambda p: 1 / (1 - p),
         },
     },
     "1.3": {
@@ -137,10 +115,6 @@ CHECKS = {
         "inputs": [{"ids": torch.tensor([[0, 1, 2, 2], [2, 2, 2, 2], [1, 2, 0, 0]]), "eos": 2}],
         "mistakes": {
             "the EOS itself is still left out": lambda ids, eos: (ids == eos).cumsum(dim=1) == 0,
-            "after the first EOS nothing counts, whatever its id": (
-                lambda ids, eos: (ids == eos).cumsum(dim=1) <= 1
-            ),
-            "padding is no part of the completion": lambda ids, eos: ids == ids,
         },
     },
 }

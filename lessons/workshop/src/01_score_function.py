@@ -1,15 +1,30 @@
-# %% [markdown] 45 minutes
+# %% [markdown] 42 minutes
 # # 1 · Score function and baseline
 #
-# A language model writes a completion, a verifier says whether it is right, and the model should become right more often. The verifier
-# cannot be differentiated. REINFORCE (Williams 1992) nevertheless estimates a gradient, by sampling, and may subtract a number $b$, the
-# **baseline**, from every reward.
+# A language model writes a completion, and a verifier says whether it is right. The model should become right more often, but the verifier
+# cannot be differentiated. REINFORCE (Williams 1992) nevertheless estimates a gradient, by sampling. It may subtract a number $b$, the
+# **baseline**, from every reward $R$.
 #
 # > **A baseline that does not depend on the completion changes how noisy the gradient estimate is, but not its mean; with the usual one,
 # > the mean reward, the estimate can be far noisier than without any.**
 #
-# We give three prompts to the base model of this repository, a small transformer that has learned sums by imitation. It answers `2+10+2?`
-# right in nearly half of its attempts.
+# The smallest case: a model with one logit and two completions. The right one has probability $p = .9$. The **score** $s$ of a completion is
+# the derivative of its log-probability by the logit ([lesson 0](00_loop.ipynb), exercise 1). One sampled completion gives the estimate
+# $(R - b)\,s$ of the derivative of $p$:
+#
+# | completion | probability | score $s$ | estimate with $b = 0$ | estimate with $b = .9$, the mean reward |
+# |---|---|---|---|---|
+# | right, $R = 1$ | .9 | .1 | .1 | .01 |
+# | wrong, $R = 0$ | .1 | −.9 | 0 | .81 |
+# | **mean** | | 0 | **.09** | **.09** |
+# | **mean square** | | | **.009** | **.066** |
+#
+# Both means are the derivative of $p$. The mean square, our measure of **noise**, is seven times as large with the baseline: the wrong
+# completion is rare and has the long score, and without a baseline it contributes nothing. (The variance is the mean square minus the
+# square of the mean, which no baseline changes.)
+#
+# A language model can be like this, too. We give three prompts to the base model of this repository, a small transformer that has learned
+# sums by imitation:
 
 # %% [fold]
 import numpy as np
@@ -17,7 +32,7 @@ import torch
 
 from algorithms import reinforce
 from lessons.workshop.kit import check, knob, show, show_source, trains
-from lessons.workshop.parts.lesson_01 import cloud_and_variance, noise_of_prompts
+from lessons.workshop.parts.lesson_01 import cloud_and_noise, noise_of_prompts
 from toy_env.arithmetic import Problem, reward
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps, sample
@@ -29,61 +44,81 @@ def squared_score(completion):
     gradients = torch.autograd.grad(completion_logps(base, completion, 1.0).sum(), weights)
     return sum(g.square().sum().item() for g in gradients)
 
-measured = {}  # p, and the mean |s|^2 of right and of wrong completions
+def noise(b, chance, R, squared):
+    """E[(R - b)² |s|²], from each completion's probability, reward and |s|²."""
+    return (chance @ ((R - b) ** 2 * squared)).item()
+
+def best(chance, R, squared):
+    """The b with the least noise, E[R |s|²] / E[|s|²]: see step 4."""
+    return (chance @ (R * squared) / (chance @ squared)).item()
+
+measured, long = {}, {}  # each prompt's sample; mean |s|² of wrong completions over right ones
 for problem in (Problem("35+14", 49, 1), Problem("2+10+2", 14, 2), Problem("19+28-25", 22, 2)):
     drawn = sample(base, tokenizer, [problem.prompt], 512, 56, 1.0, generator)
     row_of = dict(zip(drawn.texts, range(512)))  # equal texts have equal scores
     scores = {text: squared_score(drawn[torch.tensor([i])]) for text, i in row_of.items()}
     squared = np.array([scores[text] for text in drawn.texts])
     rewards = np.array([reward(problem, text) for text in drawn.texts])
-    lengths = [squared[rewards == R].mean() for R in (1, 0)]
-    measured[problem.prompt] = rewards.mean(), *lengths
+    measured[problem.prompt] = np.full(512, 1 / 512), rewards, squared
+    long[problem.prompt] = squared[rewards == 0].mean() / squared[rewards == 1].mean()
 
-def noise(b, p, right, wrong):
-    """E[(R - b)^2 |s|^2]: the mean squared estimate, Var(b) plus a constant that no b changes."""
-    return p * (1 - b) ** 2 * right + (1 - p) * b**2 * wrong
-
-def lowest_point(parabola, *arguments):
-    """The b at which parabola(b, *arguments) is smallest."""
-    at = [-1, 0, 1]
-    square, linear, _ = np.polyfit(at, [parabola(b, *arguments) for b in at], 2)
-    return -linear / (2 * square)
-
-bests = {prompt: lowest_point(noise, *each) for prompt, each in measured.items()}
-usual = {prompt: noise(each[0], *each) / noise(0, *each) for prompt, each in measured.items()}
-assert all(bests[prompt] < each[0] and each[1] < each[2] for prompt, each in measured.items())
-coin, coin_gradient = (0.9, 0.1**2, 0.9**2), 0.9 * 0.1  # p, and |s|^2 as in `noise`; dp/dlogit
-coin_noise = [[noise(b, *coin) - constant for b in (0.9, 0)] for constant in (0, coin_gradient**2)]
-coin_square, coin_variance = (at_p / at_0 for at_p, at_0 in coin_noise)
-rows = "\n".join(f"| `{prompt}` | {p:.2f} | {wrong / right:.1f} | {bests[prompt]:.2f} |"
-                 for prompt, (p, right, wrong) in measured.items())
-show(noise_of_prompts(measured, noise, bests))
+share = {prompt: rewards.mean() for prompt, (_, rewards, _) in measured.items()}
+usual = {prompt: noise(share[prompt], *case) / noise(0, *case) for prompt, case in measured.items()}
+assert all(best(*case) < share[prompt] and long[prompt] > 1 for prompt, case in measured.items())
+assert all((usual[x] > 1) == (long[x] > (2 - p) / (1 - p)) for x, p in share.items())
+rows = "\n".join(f"| `{x}` | {p:.2f} | {long[x]:.1f} | {(2 - p) / (1 - p):.1f} | "
+                 f"{best(*measured[x]):.2f} |" for x, p in share.items())
+show(noise_of_prompts(measured, noise, best))
 
 # %% [text]
-# *How noisy the estimate from one completion is, for every baseline $b$. Noise is here the mean square of the estimate: its variance plus
-# $\|\nabla p\|^2$, which no baseline changes. The usual choice is $b = p$, the share of completions that are right. On the easy prompt,
-# `{=next(iter(measured))}` ({=measured["35+14?"][0]:.0%} right), it multiplies the mean square by {=usual["35+14?"]:.1f}.*
+# *The noise of the estimate from one completion, for every baseline $b$. (An estimate has an entry for each parameter; its square is the sum
+# of their squares.) The usual choice is $b = p$, the share of completions that are right. On the easy prompt, `35+14?`
+# ({=share["35+14?"]:.0%} right), it makes the estimate {=usual["35+14?"]:.1f} times as noisy as no baseline does.*
 #
-# How can a baseline do harm, and why does the mean not change? We prove both, and check them on a policy so small that all its
-# completions can be listed. There a slider shows the whole claim: the cloud of estimates grows and shrinks, its mean stays.
+# Why does the mean not change, and which baseline is the best?
 #
 # | symbol | meaning |
 # |---|---|
-# | $x,\ y$ | a prompt, and a completion: tokens $y_1, y_2, \dots$ up to and including the end-of-sequence token (EOS) |
-# | $\lvert y\rvert$ | its length in tokens; the EOS counts, because stopping is a decision like any other |
-# | $\theta,\ \pi(y)$ | the model's parameters; the **policy**, its probability of $y$ given $x$: a product over the tokens |
-# | $R(y)$ | the **reward**: 1 if $y$ is right, 0 if it is wrong |
+# | $y$ | a completion: tokens $y_1, y_2, \dots$ up to and including the end-of-sequence token (EOS) |
+# | $\pi(y)$ | the **policy**: the model's probability of $y$, a product over the tokens |
 # | $\mathbb E$ | the mean over completions drawn from the policy: $\mathbb E[f] = \sum_y \pi(y) f(y)$ |
 # | $p$ | the success probability, $\mathbb E[R]$ |
-# | $s(y)$ | the **score**, $\nabla_\theta \log \pi(y)$: the direction in which $y$ becomes more probable, one entry per parameter |
-# | $b,\ A$ | the baseline, and the **advantage** $R - b$ |
-
-# %% [markdown]
+# | $s(y)$ | the score $\nabla \log \pi(y)$: the direction in which $y$ becomes more probable, one entry per parameter |
+# | $A$ | the **advantage** $R - b$ |
+#
+# ## The theorem, in four steps
+#
+# **Step 1.** The derivative of a logarithm gives $\nabla \pi(y) = \pi(y)\, \nabla \log \pi(y)$. So
+#
+# $$\nabla p = \sum_y R(y)\, \nabla \pi(y) = \sum_y \pi(y)\, R(y)\, s(y) = \mathbb E[R\, s]$$
+#
+# The last form can be *sampled*: draw completions and average $R\,s$. The reward is never differentiated.
+#
+# **Step 2.** Probabilities sum to 1 whatever the parameters are, so the mean score is zero:
+#
+# $$\mathbb E[s] = \sum_y \pi(y)\, \nabla \log \pi(y) = \nabla \sum_y \pi(y) = \nabla 1 = 0$$
+#
+# **Step 3.** Therefore, for every number $b$,
+#
+# $$\mathbb E[(R - b)\, s] = \mathbb E[R\, s] - b\, \mathbb E[s] = \nabla p$$
+#
+# $b$ may differ from prompt to prompt. But if it depends on the completion, it cannot be taken out of $\mathbb E$.
+#
+# **Step 4.** The noise of the estimate is a parabola in $b$ that opens upwards:
+#
+# $$N(b) = \mathbb E\big[(R-b)^2\, \|s\|^2\big] \qquad \text{with the lowest point} \qquad b^* = \frac{\mathbb E[R\,\|s\|^2]}{\mathbb E[\|s\|^2]}$$
+#
+# where its derivative, $-2\,\mathbb E[(R-b)\|s\|^2]$, is 0. ∎
+#
+# **The best baseline is a mean reward in which completions with long scores weigh more.** In the smallest case it is
+# $.009 / (.009 + .081) = .1$. A parabola is symmetric about its lowest point, so a baseline is less noisy than none exactly if it lies
+# between 0 and $2b^*$. There $b = .9$ is far outside.
+#
 # ## A policy with fifteen completions
 #
-# The prompt is "name an even number". There are three tokens: `1`, `2` and the full stop, which is the EOS. A completion is cut after
-# three tokens; without a full stop it is wrong. The policy is a table: three logits for each of the seven possible prefixes, whose
-# softmax is the distribution of the next token. That makes 21 parameters.
+# We check the theorem on a policy like that of [lesson 0](00_loop.ipynb), whose completions can all be listed. The prompt is "name an even
+# number". There are three tokens: `1`, `2` and the full stop, which is the EOS; without it a completion is wrong. The policy has three
+# logits for each of seven prefixes, 21 parameters.
 
 # %% [fold]
 TOKENS, EOS, LIMIT = "12.", 2, 3
@@ -111,45 +146,13 @@ for i in pi.argsort(descending=True)[:6]:
     print(f"{texts[i]:4} {'right' if R[i] else 'wrong'}   probability {pi[i]:.3f}")
 together = abs(pi.sum() - 1) < 1e-12
 print(f"... {len(completions)} completions, together 1: {together}, p = {p:.3f}")
-
-# %% [markdown]
-# `grad_p` is the exact value to be estimated: $\nabla p$ from the definition of $p$, without logarithms or scores.
-#
-# ## The theorem, in four steps
-#
-# **Step 1.** The derivative of a logarithm gives $\nabla \pi(y) = \pi(y)\, \nabla \log \pi(y)$. So
-#
-# $$\nabla p = \sum_y R(y)\, \nabla \pi(y) = \sum_y \pi(y)\, R(y)\, s(y) = \mathbb E[R\, s]$$
-#
-# The last form can be *sampled*: draw completions and average $R\,s$. The reward is never differentiated.
-#
-# **Step 2.** Probabilities sum to 1 whatever the parameters are, so the mean score is zero:
-#
-# $$\mathbb E[s] = \sum_y \pi(y)\, \nabla \log \pi(y) = \nabla \sum_y \pi(y) = \nabla 1 = 0$$
-#
-# **Step 3.** Therefore, for every number $b$,
-#
-# $$\mathbb E[(R - b)\, s] = \mathbb E[R\, s] - b\, \mathbb E[s] = \nabla p$$
-#
-# $b$ may differ from prompt to prompt. If it depended on the completion, it could not be taken out of $\mathbb E$: with the mean reward
-# of $G$ completions, which contains the completion's own, the mean estimate is $\frac{G-1}{G}\nabla p$
-# ([lesson 3](03_group_baseline.ipynb)).
-#
-# **Step 4.** The variance of the estimate $(R-b)\,s$ from one completion, summed over the parameters, is
-#
-# $$\mathrm{Var}(b) = \mathbb E\big[(R-b)^2\, \|s\|^2\big] - \|\nabla p\|^2$$
-#
-# Only the first term contains $b$, so this is a parabola in $b$ that opens upwards. ∎
-
-# %%
 show_source(reinforce.policy_loss)
 
 # %% [markdown]
-# This is the loss of `algorithms/reinforce.py`. Minus its gradient is the estimate $A\,s$, averaged over the completions of the batch and
-# divided by a constant. (`B` completions have at most `T` tokens; `per_token * mask` is summed over the tokens, because $\log\pi(y)$ is
-# such a sum. As usual, the EOS also serves as padding, and the **mask** marks the real tokens.)
+# This is the loss of `algorithms/reinforce.py`. Minus its gradient is the estimate $A\,s$, averaged over the batch's `B` completions and
+# divided by a constant. (The **mask** marks the real tokens of at most `T`; the EOS also serves as padding.)
 #
-# The check takes the gradient of this loss for each of the 15 completions and averages with their probabilities:
+# We average this gradient over the 15 completions, with their probabilities, and compare with $\nabla p$ from the definition of $p$:
 
 # %% [fold]
 ids = torch.tensor([[*y, *[EOS] * (LIMIT - len(y))] for y in completions])  # (15, 3), padded
@@ -177,70 +180,26 @@ error = {name: (pi @ estimates(A) - grad_p).abs().max() for name, A in named.ite
 for name, size in list(error.items())[:6]:  # for the others see the second reading
     print(f"{name:9}   mean estimate = ∇p, within 1e-12: {size < 1e-12}")
 assert [size < 1e-12 for size in error.values()] == [True] * 5 + [False, True, False]
-assert (pi @ s).abs().max() < 1e-12
 
 # %% [markdown]
 # The last line shows what the claim forbids: a baseline that is the completion's own reward leaves no gradient at all.
 #
-# ## What the baseline does change
-#
-# $\mathrm{Var}(b)$ is the variance with one completion. With $B$ independent completions it is $\mathrm{Var}(b)/B$: half the variance is
-# worth twice the completions. Here it is computed by listing all completions, and measured on 4,000 sampled batches of 64. The
-# mean square, the measure of the first picture, is larger by the constant $\|\nabla p\|^2$.
-
+# And the noise? Move $b$. Each dot is a completion: its area is the probability, its position the estimate that it alone would give, in two of
+# the 21 dimensions: along $\nabla p$, and across it. (The slider needs the cells above.)
 
 # %%
-def variance(b, pi=pi, R=R, s=s):
-    """Var(b): the mean squared distance of (R - b) s from its mean, exact."""
-    g = (R - b).unsqueeze(1) * s
-    return (pi @ (g - pi @ g).square().sum(dim=1)).item()
-
-shares = np.random.default_rng(0).multinomial(64, pi, size=4000) / 64
-batches = torch.tensor(shares)  # (4000, 15)
-b_best = lowest_point(variance)
-baselines = {"none": 0.0, "success probability": p.item(), "best": b_best, "one": 1.0}
-print("baseline                 b  mean square  Var(b)  over the best  measured")
-for name, b in baselines.items():
-    measured = 64 * (batches @ ((R - b).unsqueeze(1) * s)).var(dim=0).sum().item()
-    assert abs(measured / variance(b) - 1) < 0.06
-    square, times = variance(b) + grad_p @ grad_p, variance(b) / variance(b_best)
-    print(f"{name:20} {b:.3f} {square:12.3f} {variance(b):7.3f} {times:14.2f} {measured:9.3f}")
-
-# %% [text]
-# Because a parabola is symmetric about its lowest point, a baseline is less noisy than $b = 0$ exactly if it lies between 0 and twice the
-# best, here {=2 * b_best:.2f}. Move $b$. Each dot is a completion: its area is the probability, its position the estimate that it alone would give, in two
-# of the 21 dimensions: along $\nabla p$, and along the orthogonal direction in which the scores vary most. (The slider needs the cells
-# above.)
-
-# %%
+squared = s.square().sum(dim=1)
+for name, b in {"none": 0, "p": p.item(), "best": best(pi, R, squared), "one": 1}.items():
+    print(f"{name:4}  b = {b:.2f}   noise {noise(b, pi, R, squared):.3f}")
 knob(
-    lambda b: cloud_and_variance(b, pi, R, s, grad_p, texts, variance, b_best),
+    lambda b: cloud_and_noise(b, pi, R, s, grad_p, noise, best(pi, R, squared)),
     b=(-0.25, 1.25, 0.05, 0.35),
 )
 
-# %% [text]
-# *Whatever the baseline, the cross stays in place; only the cloud around it grows or shrinks. Grey circles: where the right completions
-# lie at $b = 0$.*
-#
-# Without a baseline all wrong completions lie at the origin: their advantage is 0. REINFORCE then only pushes right completions up; a
-# wrong one moves because probabilities sum to 1 and parameters are shared. With $0 < b < 1$ right completions are pushed up less, and
-# wrong ones down.
-#
-# ## Is $p$ the best baseline?
-#
-# The usual baseline is the mean reward, an estimate of $p$. In the table above it is better than no baseline but not the best. Take a
-# coin that is right with $p = .9$ (exercise 2 of [lesson 0](00_loop.ipynb)). The rare outcome, a wrong completion, has the long score, and
-# without a baseline it contributes nothing. So $b = p$ has {=coin_variance:.0f} times the variance of $b = 0$. (Its mean square, which contains
-# the constant $\|\nabla p\|^2$, is {=coin_square:.1f} times as large: compare this with the first picture.) The base model is like the coin:
-# on the three prompts of the first picture the scores of wrong completions are longer, and the best baseline lies below $p$:
-#
-# | prompt | $p$ | mean $\|s\|^2$ of wrong completions, over that of right ones | best $b$ |
-# |---|---|---|---|
-# {=rows}
-#
-# Weaver and Tao (2001) found the average reward optimal, in a special limit; in general it is not (Greensmith, Bartlett and Baxter 2004).
-# But it needs no scores, it is the best where $\|s\|^2$ does not depend on the reward, and with it a prompt whose completions are always
-# right causes no update (not always an advantage: [lesson 19](19_which_baseline.ipynb)).
+# %% [markdown]
+# *Whatever the baseline, the cross stays in place; only the cloud around it grows or shrinks.* Without a baseline all wrong completions lie
+# at the origin. With $0 < b < 1$ right completions are pushed up less, and wrong ones down. Here $b = p$ is better than no
+# baseline, but not the best.
 #
 # ## Exercises
 #
@@ -268,19 +227,19 @@ check("1.1", softmax_score)
 # %% [solution]
 def softmax_score(logits, token):
     softmax = np.exp(logits) / np.exp(logits).sum()
-    # its mean over the tokens: softmax from the first term, minus softmax, which is 0
     return (np.arange(len(logits)) == token) - softmax
 
 
 # %% [markdown]
+# In the mean over the tokens, the first term gives the softmax, and the second takes it away again.
+#
 # **2. When is $b = p$ noisier than no baseline?** For a prompt with success probability $p$, let the mean $\|s\|^2$ of the wrong
-# completions be $w$ times that of the right ones. Minimise $\mathrm{Var}(b)$ of step 4 by hand: above what $w$ is $b = p$ noisier than
-# $b = 0$? Compare with the first picture.
+# completions be $w$ times that of the right ones. Write down $b^*$, then: above what $w$ is $b = p$ noisier than $b = 0$?
 
 
 # %% [exercise]
 def worse_than_none_above(p):
-    """The w above which Var(p) > Var(0)."""
+    """The w above which N(p) > N(0)."""
     return ...
 
 
@@ -288,21 +247,25 @@ def worse_than_none_above(p):
 check("1.2", worse_than_none_above)
 
 # %% [hint]
-# The derivative of $\mathbb E[(R - b)^2\|s\|^2]$ with respect to $b$ is $-2\,\mathbb E[(R - b)\|s\|^2]$. Set it to 0 and solve for $b$, with
-# $\|s\|^2 = 1$ for right completions and $w$ for wrong ones. A parabola is symmetric about its lowest point.
+# Take $\|s\|^2 = 1$ for right completions and $w$ for wrong ones. When does $p$ lie above $2b^*$?
 
 
 # %% [solution]
 def worse_than_none_above(p):
-    # The best baseline is E[R|s|²] / E[|s|²] = p / (p + (1 - p) w), a mean reward in which
-    # long scores weigh more. b = p is noisier than b = 0 if it is above twice that: in the
-    # picture, on the first prompt and the third.
+    # the best baseline is p / (p + (1 - p) w); p is above twice that if p + (1 - p) w > 2
     return (2 - p) / (1 - p)
 
 
-# %% [markdown]
-# The best baseline is a mean reward in which long scores weigh more. Where $\|s\|^2$ is proportional to the number of tokens, it is OPO's
-# ([2505.23585](https://arxiv.org/abs/2505.23585)).
+# %% [text]
+# The best baseline is $p\,/\,(p + (1-p)\,w)$, and $b = p$ is noisier than none if it is above twice that. Your formula explains the
+# first picture:
+#
+# | prompt | $p$ | $w$, measured | $b = p$ is noisier than none above $w$ = | best $b$ |
+# |---|---|---|---|---|
+# {=rows}
+#
+# (512 completions each: on the third prompt the two are too close to call.) The mean reward is nevertheless the usual choice: it needs no
+# scores.
 #
 # **3. Find the bug.** Many tokenizers have no padding token, so the EOS is used for it. The mask `ids != pad` then also leaves out the
 # EOS that ended the completion, and the decision to stop is never trained: several public trainers have had this bug. The rest of the
@@ -339,19 +302,18 @@ def completion_mask(ids, eos):
 # %% [text]
 # ## To remember
 #
-# - The mean score is zero, so $\mathbb E[(R-b)\,s] = \nabla p$ for every $b$ that does not depend on the completion. At each token, $b_t$
-#   may depend on the tokens before it (second reading).
-# - The variance is a parabola in $b$. Its lowest point is not $p$ in general.
+# - The mean score is zero, so $\mathbb E[(R-b)\,s] = \nabla p$ for every $b$ that does not depend on the completion.
+# - The noise is a parabola in $b$. Its lowest point is a mean reward in which long scores weigh more, so in general it is not $p$.
 # - A mask without the EOS, or a mean over the tokens of a completion ([lesson 5](05_length.ipynb)), breaks the theorem: then the mean
 #   estimate depends on the baseline.
 #
-# A learned $b_t$ is PPO's critic ([lesson 15](15_critic.ipynb)); a baseline from the other completions to the same prompt is the subject
-# of [lesson 3](03_group_baseline.ipynb).
+# A learned baseline is PPO's critic ([lesson 15](15_critic.ipynb)); one from the other completions to the same prompt is the subject of
+# [lesson 3](03_group_baseline.ipynb).
 #
-# ## For a second reading (5 minutes): token by token
+# ## For a second reading (5 minutes)
 #
-# Given the earlier tokens $y_{<t}$, the probabilities of $y_t$ also sum to 1, so step 2 holds for the score of one token,
-# $s_t = \nabla\log\pi(y_t \mid y_{<t})$. A baseline $b_t$ may therefore depend on $y_{<t}$ if it is subtracted *at its own token*:
+# **Token by token.** Given the earlier tokens $y_{<t}$, the probabilities of $y_t$ also sum to 1, so step 2 holds for the score of one
+# token, $s_t = \nabla\log\pi(y_t \mid y_{<t})$. A baseline $b_t$ may therefore depend on $y_{<t}$ if it is subtracted *at its own token*:
 #
 # $$\mathbb E\Big[\sum_t (R - b_t)\, s_t\Big] = \nabla p$$
 #
@@ -359,7 +321,10 @@ def completion_mask(ids, eos):
 # and step 3 fails. The check on the fifteen completions has tried both with random $b_t$: at its own token the mean estimate is
 # $\nabla p$ within $10^{-12}$, and with $b_2$ at all tokens it is off by {=error["b_2, at all tokens"]:.3f} in one of the parameters.
 #
-# Textbooks also drop rewards earned before the token ("reward-to-go"). With one reward at the end there are none.
+# **Which baseline is optimal?** Weaver and Tao (2001) found the average reward optimal, in a special limit; in general it is not
+# (Greensmith, Bartlett and Baxter 2004). Where $\|s\|^2$ is proportional to the number of tokens, $b^*$ is OPO's baseline
+# ([2505.23585](https://arxiv.org/abs/2505.23585)). With the mean reward, prompts
+# whose completions are all right cause no update: not always an advantage ([lesson 19](19_which_baseline.ipynb)).
 #
 # Sources: Williams 1992 (*Machine Learning* 8, REINFORCE with a baseline); Weaver and Tao 2001,
 # [1301.2315](https://arxiv.org/abs/1301.2315); Greensmith, Bartlett and Baxter 2004 (*JMLR* 5, the optimal baseline); Dr. GRPO,
