@@ -1,57 +1,10 @@
-"""The pictures of lesson 4, and the right answers and usual mistakes of its exercises."""
+"""The right answers and usual mistakes of the exercises of lesson 4."""
 
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
-
-from lessons.workshop.kit import BLUE, GREY, ORANGE, label_line, ticks
-from lessons.workshop.parts.drawing import curve, two_panels
-
-STYLES = [(GREY, ":"), (BLUE, "-"), (ORANGE, "--")]  # colour and line: k1, k2, k3
-
-
-def estimates_of_gaussians(d: float, shifts: np.ndarray, stds: np.ndarray) -> Figure:
-    """Lesson 4: the noise of k1, k2 and k3, and the coefficient of the score of each as a loss, for
-    the policy N(0, 1) and the reference N(d, 1). stds (3, n): the standard deviation of each at the
-    shifts (n,)."""
-    figure, left, right = two_panels(
-        3.7,
-        {
-            "title": "Noise of one sample: std ÷ KL",
-            "xlabel": f"d, shift of the reference; KL = {d**2 / 2:.3g}",
-            "yscale": "log",
-            "xlim": (0, 3.25),
-            "ylim": (0.5, 25),
-        },
-        {
-            "title": "Coefficient of the score in a loss",
-            "xlabel": r"$k_1 = \log(\pi/\pi_\mathrm{ref})$ of the sample",
-            "xlim": (-3, 6),
-            "ylim": (-7, 6.5),
-        },
-    )
-    relative = stds / (shifts**2 / 2)
-    x = np.linspace(-3, 6, 400)  # log(pi / ref), which is N(d²/2, d²) under pi
-    coefficients = np.ones_like(x), x, 1 - np.exp(-x)
-    for i, (color, line) in enumerate(STYLES):
-        curve(left, shifts, relative[i], color, line, f"$k_{i + 1}$")
-        left.plot(d, relative[i, np.abs(shifts - d).argmin()], "o", color=color, markersize=8)
-        curve(right, x, coefficients[i], color, line)
-    left.axvline(d, color=GREY, linewidth=0.8)
-    ticks(left.yaxis, [0.5, 1, 2, 5, 10, 20])
-
-    bell = 3 * np.exp(-((x - d**2 / 2) ** 2) / (2 * d**2))
-    right.fill_between(x, -7, -7 + bell, color=GREY, alpha=0.25, linewidth=0)
-    label_line(right, 4.6, 4.6, "$k_2$: $k_1$", BLUE, xytext=(-8, 4), ha="right")
-    label_line(right, 6, 1, "$k_1$: 1", GREY, xytext=(0, 10), ha="right")
-    label_line(right, -1.4, 1 - np.exp(1.4), "$k_3$: $1 - u$", ORANGE, xytext=(8, -2))
-    right.axhline(0, color="black", linewidth=0.8)
-    return figure
-
 
 # Exercises; `kit.check` explains the keys of CHECKS
 

@@ -1,27 +1,36 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 36 minutes
 # # 4 · KL estimators
 #
 # Training moves the policy $\pi$ away from the model that it started as, the **reference** $\pi_\text{ref}$. A penalty pulls it back. The KL
-# (Kullback–Leibler) divergence measures how far apart the two are. Three estimates of it, from one sampled token, are in use as penalties:
+# (Kullback–Leibler) divergence measures how far apart the two are. Three estimates of it, from one token sampled from the policy, are in
+# use as penalties. With $u = \pi_\text{ref}/\pi$, the ratio of the token's probabilities, they are
 #
-# $$k_1 = \log\frac{\pi}{\pi_\text{ref}}, \qquad k_2 = \tfrac12\,k_1^2, \qquad k_3 = e^{-k_1} - 1 + k_1$$
+# $$k_1 = -\log u, \qquad k_2 = \tfrac12\,(\log u)^2, \qquad k_3 = u - 1 - \log u$$
 #
 # > **An estimate that is right as a number can have the wrong gradient as a loss: $k_3$, which GRPO uses, estimates KL(policy‖reference)
 # > without bias, but as a loss it lowers KL(reference‖policy), with the two models exchanged.**
 #
-# ($k_1$ is unbiased, too. As a loss it pulls nowhere on average.)
+# The smallest case has two tokens and one logit. The **score** $s$ is the derivative of a token's $\log\pi$ by the logit:
 #
-# We train a policy over five tokens, starting at the reference. Two tokens are rewarded: a rare one, which the reference writes in 5 % of
-# cases, with 1 (blue), and the common token 2, with 0.8. The loss contains 0.2 times a penalty. Where does training end?
+# | token | $\pi$ | $\pi_\text{ref}$ | $u$ | $k_1$ | $k_3$ | $s$ | derivative of $k_3$: $(1-u)\,s$ |
+# |---|---|---|---|---|---|---|---|
+# | 1 | ½ | .1 | .2 | 1.61 | .81 | ½ | .4 |
+# | 2 | ½ | .9 | 1.8 | −.59 | .21 | −½ | .4 |
+# | **mean** | | | 1 | **.51** | **.51** | 0 | **.4** |
+#
+# The values agree: both means are KL(policy‖reference). The gradient does not. That KL has the derivative .55, the mean of $k_1\,s$, as
+# we shall see. KL(reference‖policy) has $\pi - \pi_\text{ref}$ = .5 − .1 = .4, and so has $k_3$.
+#
+# Where does it lead? We train a policy over five tokens, starting at the reference. Two tokens are rewarded: a rare one (blue), which the
+# reference writes in 5 % of cases, with 1, and the common token 2 with 0.8. The loss contains 0.2 times a penalty.
 
 # %% [fold]
 import inspect
 
-import numpy as np
 import torch
 
 from algorithms import grpo, ppo
-from lessons.workshop.kit import check, knob, show, trains
+from lessons.workshop.kit import check, show, trains
 from lessons.workshop.parts import lesson_04
 from lessons.workshop.parts.drawing import bars
 
@@ -45,29 +54,30 @@ forward = 0.2 * five.exp() / (0.2 + ends["k3"] @ reward - reward)
 reverse = (five + reward / 0.2).softmax(dim=0)
 assert torch.allclose(ends["k2"], reverse, atol=1e-3)
 assert torch.allclose(ends["k3"], forward, atol=1e-3)
-titles = {"k1": "trained with $k_1$", "k2": "with $k_2$", "k3": "with $k_3$ (GRPO)"}
-tables = {"reference": five.exp().numpy()}
-tables |= {title: ends[name].numpy() for name, title in titles.items()}
+tables = {"reference, and rewards": five.exp().numpy()}
+tables |= {"trained with $k_2$": ends["k2"].numpy(), "trained with $k_3$ (GRPO)": ends["k3"].numpy()}
 figure = bars(tables, [1, 2, 3, 4, 5], chosen=0)
 for token, R in enumerate(("1", "0.8")):
     figure.axes[0].text(token, five[token].exp() + 0.03, R, ha="center")
+for axis, best in zip(figure.axes[1:], (reverse, forward)):
+    axis.bar(range(5), best, fill=False, edgecolor="black", linewidth=1.5)
 show(figure)
 
 # %% [text]
-# *Above the bars of the reference: the rewards. With $k_1$ nothing holds the policy: it writes only the rare token. $k_2$ mainly charges it
-# for writing what the reference would not: the rare token gets {=ends["k2"][0]:.0%}. $k_3$ mainly charges it for losing what the reference
-# writes: the rare token gets {=ends["k3"][0]:.0%}, and the tokens without reward keep {=ends["k3"][2:].sum():.0%}.*
+# *Black outlines, computed without training: the policies with the greatest mean reward minus 0.2 times a KL. It is KL(policy‖reference)
+# for $k_2$ and KL(reference‖policy) for $k_3$, and each training ends in its outline.*
+#
+# $k_2$ mainly charges the policy for writing what the reference would not: the rare token gets {=ends["k2"][0]:.0%}. $k_3$ mainly charges it
+# for losing what the reference writes: the rare token gets {=ends["k3"][0]:.0%}, and the tokens without reward keep
+# {=ends["k3"][2:].sum():.0%}. With $k_1$ as a loss nothing holds the policy: it writes only the rare token.
 #
 # A penalty can also stand in the reward: PPO (proximal policy optimization) puts $k_1$ there. GRPO (group relative policy optimization)
 # has $k_3$ in the loss.
 #
 # | symbol | meaning |
 # |---|---|
-# | $\pi,\ \pi_\text{ref}$ | the policy, with parameters $\theta$; the frozen reference |
-# | $y$ | a token sampled from $\pi$; $\mathbb E$ is the mean over $y \sim \pi$ |
-# | $u$ | $\pi_\text{ref}(y)/\pi(y)$, so that $\log u$ is the difference of two log-probabilities |
-# | $k_1,\ k_2,\ k_3$ | in terms of $u$: $-\log u$, $\quad\frac12(\log u)^2$, $\quad u - 1 - \log u$ (Schulman 2020) |
-# | $s$ | the score $\nabla_\theta \log \pi(y)$ |
+# | $\mathbb E$ | the mean over tokens $y$ sampled from $\pi$ |
+# | $s$ | the score $\nabla_\theta \log \pi(y)$, with an entry for each of the policy's parameters $\theta$ |
 # | $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ | $\sum_y \pi \log(\pi/\pi_\text{ref})$, the **reverse** KL: an average over tokens of the policy |
 # | $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$ | $\sum_y \pi_\text{ref} \log(\pi_\text{ref}/\pi)$, the **forward** KL: an average over tokens of the reference |
 
@@ -125,9 +135,12 @@ for name, k in ESTIMATORS.items():
 # \qquad \blacksquare$$
 #
 # So $k_1$ as a loss is nothing but noise. And $k_3$ *in the reward* is wrong too: it gives the other half, the reverse gradient minus the
-# forward gradient. Near the reference the two gradients are almost equal, so their difference is tiny: at a tenth of the distance, about a
-# hundredth of the pull. There hardly anything holds the policy. Farther away the difference can push it off (exercise 2). We check the table of gradients without algebra, by comparing autograd on the batch with autograd on the two
-# sums.
+# forward gradient.
+#
+# Near the reference these two are almost equal, and their difference is tiny: at a tenth of the distance, about a hundredth of the pull.
+# There hardly anything holds the policy. Farther away the difference can push it off (exercise 2).
+#
+# We check all six gradients without algebra, by comparing autograd on the batch with autograd on the two sums:
 
 
 # %% [fold]
@@ -194,51 +207,12 @@ assert (in_grpo, in_ppo, as_printed) == ("forward", "reverse", True)
 # $\hat A$ the advantage, before every score (Eq. 20–21). What it names and what it follows differ: it names
 # $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ and descends $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$. `grpo.py` does the same.
 # In our runs GRPO learns more without the term ([lesson 10](10_dapo.ipynb)).
-#
-# ## Move the reference away
-#
-# Let the policy be the Gaussian $N(0,1)$ and the reference $N(d,1)$. Schulman compares them at
-# $d = 0.1$ and 1 and finds that $k_3$ "appears to be a strictly better estimator" than $k_2$. Farther away, $k_3$ becomes the noisiest of
-# the three: with $\mathrm{KL} = d^2/2$,
-#
-# $$\operatorname{Var} k_1 = d^2, \qquad \operatorname{Var} k_3 = e^{d^2} - 1 - d^2$$
-#
-# The term $u - 1$, meant to cancel noise, has its own variance, $e^{d^2} - 1$. Left, the standard deviation of one sample divided by the
-# KL, by numerical integration. ($k_2$ is biased; its standard deviation is divided by the true KL.) Right, the coefficient of $s$ in the
-# gradient of each estimator as a loss; grey shows where the samples fall. Move the reference away.
-
-# %% [fold]
-y = np.linspace(-15, 20, 7001)
-density = np.exp(-(y**2) / 2) / np.sqrt(2 * np.pi) * (y[1] - y[0])  # pi(y) dy
-shifts = np.linspace(0.1, 3, 30)
-
-def moments(k, d):
-    """Mean and standard deviation of k(log u) under the policy N(0, 1); reference: N(d, 1)."""
-    values = k(torch.tensor(d * y - d**2 / 2)).numpy()
-    mean = density @ values
-    return mean, np.sqrt(density @ (values - mean) ** 2)
-
-both = [[moments(k, d) for d in shifts] for k in ESTIMATORS.values()]
-means, stds = np.moveaxis(both, 2, 0)  # (3, 30)
-assert np.allclose(means[[0, 2]], shifts**2 / 2, rtol=1e-6)  # unbiased
-assert np.allclose(stds[[0, 2]], [shifts, np.sqrt(np.expm1(shifts**2) - shifts**2)], rtol=1e-6)
-cross = shifts[abs(stds[2] - stds[0]).argmin()]
-
-def draw(d):
-    return lesson_04.estimates_of_gaussians(d, shifts, stds)
-
-knob(draw, d=(0.1, 3.0, 0.1, 1.5))
-
-# %% [text]
-# *Where the policy's probability is far above the reference's, $k_2$ pulls ever harder and $k_3$ saturates at 1 (at $k_1 = 5$:
-# {=-np.expm1(-5):.3f}). Where it is far below, $k_3$ explodes on rare samples (at $k_1 = -5$: −{=np.expm1(5):.0f}).* From about $d$ =
-# {=cross:.1f} on, $k_3$ is noisier than $k_1$.
 
 # %% [markdown]
 # ## Exercises
 #
 # **1. Right twice.** $k_3$ as a loss has the gradient of the forward KL, but not its value. Write a loss on
-# tokens sampled from $\pi$ whose mean value *and* mean gradient are those of $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$. (The check compares six numbers: the value, and the gradient in five logits.)
+# tokens sampled from $\pi$ whose mean value *and* mean gradient are those of $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$.
 
 
 # %% [exercise]
@@ -258,11 +232,12 @@ check("4.1", lesson_04.value_and_gradient(forward_kl_loss))
 # %% [solution]
 def forward_kl_loss(logps, ref_logps):
     log_u = ref_logps - logps
-    # pi u = pi_ref: a weight that no gradient changes
     return (log_u.exp().detach() * log_u).mean()
 
 
 # %% [markdown]
+# The weight $u$ turns the mean over $\pi$ into one over $\pi_\text{ref}$. It is detached, because $\pi_\text{ref}$ has no gradient.
+#
 # **2. Find the bug.** Somebody moves GRPO's $k_3$ from the loss into the reward: after all, its value is unbiased and never negative. What does
 # such a penalty descend? Repair the function, so that it descends the reverse KL. Below the check, your rewards train the five-token policy of
 # the first check. No completion is right, so the policy should return to the reference.
@@ -282,8 +257,7 @@ check("4.2", token_rewards)
 trains("4.2", token_rewards)
 
 # %% [markdown]
-# *The distance from the reference, in one run of each, 64 tokens an update. $k_3$ in the reward drives the policy away, and $|k_1|$ does not bring it back: both are positive also
-# where the policy is below the reference. Charged for such tokens, it writes still fewer. ($k_1$ is negative there: a bonus.)*
+# *The distance from the reference, in one run of each, 64 tokens an update.*
 
 # %% [hint]
 # Which $k$ has the gradient of the reverse KL in the reward? Mind its sign: it is positive where the policy's probability is above the
@@ -293,15 +267,17 @@ trains("4.2", token_rewards)
 
 # %% [solution]
 def token_rewards(rewards, logps, ref_logps, mask, beta):
-    # In the reward k3 gives the reverse gradient minus the forward one; k1 gives the reverse.
-    # The other sign of k1 is wrong in a well-known text: "The N Implementation Details of RLHF
-    # with PPO" adds beta * kl to the score, where the code that it describes has a minus.
     kl = logps - ref_logps
     last = mask.sum(dim=1, keepdim=True) - 1
     return (-beta * kl * mask).scatter_add(1, last, rewards.view(-1, 1))
 
 
 # %% [markdown]
+# In the reward $k_3$ gives the reverse gradient minus the forward one, and the policy is driven away. $|k_1|$ does not bring it back, either.
+# Both are positive also where the policy is below the reference: charged for such tokens, it writes still fewer. ($k_1$ is negative there,
+# a bonus.) The sign turned is not far-fetched: a well-known text, "The N Implementation Details of RLHF with PPO", adds $\beta k_1$ to the
+# score, where the code that it describes has a minus.
+#
 # ## To remember
 #
 # | | value | as a loss | in the reward |
@@ -311,19 +287,28 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 # | $k_3$ | unbiased | forward KL | reverse − forward |
 #
 # - An unbiased value does not imply the right gradient.
-# - $k_3$ is a good number to log while the policy is near the reference. Far from it, it can be the noisiest of the three.
+# - $k_3$ is a good number to log while the policy is near the reference. Far from it, it can be noisier than $k_1$ (below).
 #
-# ## For a second reading (20 minutes): multiplied by the ratio, $k_3$ has the right gradient
+# ## For a second reading (20 minutes)
 #
-# From the second minibatch on, $y$ comes from an older policy $\pi_\text{old}$. Multiply $k_3$ by the ratio $\rho = \pi/\pi_\text{old}$: then
-# $\mathbb E_\text{old}[\rho\,k_3] = \sum_y \pi\,k_3$, with $\theta$ *inside* the sum. So if autograd also goes through $\rho$, $k_3$
+# **Is $k_3$ less noisy?** Let the policy be the Gaussian $N(0,1)$ and the reference $N(d,1)$, so that $\mathrm{KL} = d^2/2$. Schulman
+# compares the estimates at $d = 0.1$ and 1 and finds that $k_3$ "appears to be a strictly better estimator" than $k_2$. Farther away it is
+# noisier than $k_1$: here $\log u$ is normal with variance $d^2$, the variance of $u$ is $e^{d^2} - 1$ and their covariance $d^2$, so
+#
+# $$\operatorname{Var} k_1 = d^2, \qquad \operatorname{Var} k_3 = e^{d^2} - 1 - d^2$$
+#
+# The second is greater from about $d$ = 1.1 on ($e^{1.21}$ = 3.4, and so is $1 + 2 \cdot 1.21$). As a loss, too, $k_3$ is uneven: its
+# coefficient $1 - u$ is at most 1 however far the policy is above the reference, but −147 at $k_1 = -5$.
+#
+# **Multiplied by the ratio, $k_3$ has the right gradient.** From the second minibatch on, $y$ comes from an older policy
+# $\pi_\text{old}$. Multiply $k_3$ by the ratio $\rho = \pi/\pi_\text{old}$: then $\mathbb E_\text{old}[\rho\,k_3] = \sum_y \pi\,k_3$, with $\theta$ *inside* the sum. So if autograd also goes through $\rho$, $k_3$
 # yields the reverse KL, even on the first minibatch: there $\rho$ is 1, but its gradient is not 0 and supplies the missing half. Sample
 # by sample,
 #
 # $$\nabla(\rho\,k_3) = \rho\,(k_3 + 1 - u)\,s = \rho\,k_1\,s$$
 #
-# Trained with $\rho\,k_3$, the policy of the first picture ends where $k_2$ took it, at $\pi_\text{ref}\,e^{R/0.2}$, normalised. A
-# detached $\rho$ keeps the forward KL, and the end of $k_3$: $0.2\,\pi_\text{ref}/(0.2 + \bar R - R)$ with the mean reward $\bar R$.
+# Trained with $\rho\,k_3$, the policy of the first picture ends where $k_2$ took it, at the outline $\pi_\text{ref}\,e^{R/0.2}$,
+# normalised. A detached $\rho$ keeps the forward KL and the outline of $k_3$, $0.2\,\pi_\text{ref}/(0.2 + \bar R - R)$ with the mean reward $\bar R$.
 #
 # TRL (a training library of Hugging Face) has multiplied $k_3$ by $\rho$ by default since 1.10, for this reason and after DeepSeek-V3.2.
 # (That needs the ratio of each token; with TRL's `importance_sampling_level="sequence"` the gradient is neither KL's,
@@ -356,7 +341,7 @@ assert list(results.values()) == ["neither", "reverse", "forward"]
 
 # %% [markdown]
 # **3. Completions of two tokens.** Write a loss whose mean gradient is that of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ of the sequences, for
-# both tokens. (The check compares the gradient in six logits.)
+# both tokens.
 
 
 # %% [exercise]
