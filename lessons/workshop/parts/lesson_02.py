@@ -1,7 +1,6 @@
 """The pictures of lesson 2, and the right answers and usual mistakes of its exercises."""
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import torch
@@ -9,7 +8,6 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from lessons.workshop.kit import GREY, RIGHT, WRONG, new_figure, ticks
-from lessons.workshop.parts.drawing import curve, note
 
 
 def clip_and_gradient(objective: Callable, ratio: float, eps: float) -> Figure:
@@ -25,27 +23,26 @@ def clip_and_gradient(objective: Callable, ratio: float, eps: float) -> Figure:
         (*J, J_there), (*gradient, there) = objective(np.append(grid, ratio), A, eps)
         alive = np.not_equal(gradient, 0)
         left.plot(grid, A * grid, ":", color=color, linewidth=1.2)
-        curve(left, grid, J, color, "-", name, at=208, xytext=(6, -11 * A))
+        left.plot(grid, J, color=color, label=name)
         left.plot(ratio, J_there, "o", color=color, markersize=9)
-        curve(right, grid, np.where(alive, gradient, np.nan), color)
+        state = f"{there:+.2f}".replace("-", "−") if there else "stopped, exactly 0"
+        right.plot(grid, np.where(alive, gradient, np.nan), color=color, label=f"{name}: {state}")
         right.plot(grid, np.where(alive, np.nan, 0), color=color, linewidth=5, alpha=0.6)
         right.plot(ratio, there, "o", color=color, markersize=9)
-        state = f"{there:+.2f}".replace("-", "−") if there else "stopped, exactly 0"
-        note(right, 0.03, 0.5 + 0.46 * A, f"{name}: {state}", color, va="center")
-    titles = "J (dotted: without the clip)", "Gradient of J in the log-probability"
-    for axis, title in zip((left, right), titles):
-        axis.set(title=title, xlabel="ratio ρ", xlim=(0, 3), ylim=(-3.3, 3.3))
+    left.set_title("J (dotted: without the clip)")
+    right.set_title("Gradient of J in the log-probability")
+    for axis in (left, right):
+        axis.set(xlabel="ratio ρ", xlim=(0, 3), ylim=(-3.3, 3.3))
         axis.axvspan(1 - eps, 1 + eps, color=GREY, alpha=0.18, linewidth=0)
-        axis.axvline(ratio, color=GREY, linewidth=1)
         axis.axhline(0, color="black", linewidth=0.6)
+        axis.legend(loc="upper left")
     return figure
 
 
 def furthest_ratios(
     history: dict[str, list[Tensor]], old_logps: Tensor, A: Tensor, mask: Tensor
 ) -> Figure:
-    """Lesson 2: the ratio that went furthest where its advantage pushes it, step by step, and the
-    number of tokens that have left the range that way after the last.
+    """Lesson 2: the ratio that went furthest where its advantage pushes it, step by step.
 
     history: log-probabilities (B, T) before each step and after the last, with the clip and
     without. A: (B, 1).
@@ -53,16 +50,15 @@ def furthest_ratios(
     figure, panels = new_figure(8.5, 3.6, columns=2)
     for axis, sign, color in zip(panels, (1, -1), (RIGHT, WRONG)):
         pushed = (sign * A > 0) & mask
-        axis.axhspan(0.8, 1.2, color=GREY, alpha=0.18, linewidth=0)
         for (name, all_logps), style in zip(history.items(), ("-", "--")):
             moved = [sign * (logps - old_logps)[pushed] for logps in all_logps]
             furthest = [(sign * each.max()).exp().item() for each in moved]
-            outside = int((moved[-1] > sign * np.log(1 + sign * 0.2)).sum())
-            curve(axis, range(17), furthest, color, style, f"{name}: {outside} outside")
-        title = "A > 0: largest ratio, below 10" if sign > 0 else "A < 0: smallest, past 1/100,000"
-        axis.set(title=title, yscale="log", xlabel="steps on one batch", xlim=(0, 27))
-        axis.set_xticks(range(0, 17, 4))
-        axis.set_ylabel("ratio, log scale")
+            axis.plot(furthest, style, color=color, label=name)
+        axis.axhspan(0.8, 1.2, color=GREY, alpha=0.18, linewidth=0)
+        axis.set(yscale="log", xlabel="steps on one batch", ylabel="ratio", xticks=range(0, 17, 4))
+        axis.legend()
+    panels[0].set_title("Largest ratio of a token with A > 0")
+    panels[1].set_title("Smallest ratio of a token with A < 0")
     ticks(panels[0].yaxis, [1, 2, 5, 10])
     return figure
 
@@ -70,10 +66,9 @@ def furthest_ratios(
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
-def stopped(ratio, A, mask, eps, c, dual=lambda ratio, A, c: (A < 0) & (ratio > c)):
-    """The share of tokens that PPO's clip or the dual clip stops."""
-    by_clip = torch.where(A > 0, ratio > 1 + eps, ratio < 1 - eps)
-    return (by_clip | dual(ratio, A, c))[mask].double().mean().item()
+def stopped(ratio, A, mask, eps):
+    """The share of tokens that the clip stops: those that have left the range as A pushes them."""
+    return ((A.sign() * (ratio - 1))[mask] > eps).double().mean().item()
 
 
 ratios = torch.tensor([[0.5, 1.1, 1.5, 1.9, 0.7, 2.5], [1.3, 0.75, 0.4, 1, 1, 1]]).double()
@@ -88,9 +83,8 @@ six = {
 }
 
 
-def objective(ratio, A, eps, choose=torch.minimum):
-    """PPO's objective of each token, or another choice between its two products."""
-    return choose(ratio * A, ratio.clamp(1 - eps, 1 + eps) * A)
+def objective(ratio, A, eps):
+    return torch.minimum(ratio * A, ratio.clamp(1 - eps, 1 + eps) * A)
 
 
 def smaller_ratio(ratio, A, eps):
@@ -104,13 +98,10 @@ def no_clip(ratio, A, eps):
 CHECKS = {
     "2.1": {
         "expected": stopped,
-        "inputs": [batch | {"eps": 0.2, "c": c} for c in (np.inf, 3.0, 1.2)],
+        "inputs": [batch | {"eps": 0.2}, batch | {"eps": 0.6}],
         "mistakes": {
-            "that is the clip without the dual clip": partial(
-                stopped, dual=lambda ratio, A, c: False
-            ),
-            "the dual clip is for A < 0 alone": partial(
-                stopped, dual=lambda ratio, A, c: (ratio > c) | (ratio < 1 / c)
+            "tokens that have moved the other way are not stopped": (
+                lambda ratio, A, mask, eps: ((ratio - 1).abs() > eps)[mask].double().mean()
             ),
         },
     },
@@ -120,11 +111,8 @@ CHECKS = {
         "inputs": [six | {"eps": 0.2}, six | {"eps": 0.6}],
         "mistakes": {
             "now nothing is clipped": no_clip,
-            "the clipped ratio alone also stops tokens that have moved the wrong way": partial(
-                objective, choose=lambda product, clipped: clipped
-            ),
-            "the larger product stops the other two cases": partial(
-                objective, choose=torch.maximum
+            "the clipped ratio alone also stops tokens that have moved the wrong way": (
+                lambda ratio, A, eps: A * ratio.clamp(1 - eps, 1 + eps)
             ),
         },
     },

@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 38 minutes
 # # 2 · PPO: the ratio and the clip
 #
 # REINFORCE ([lesson 1](01_score_function.ipynb)) makes one update and discards its samples. Sampling is expensive, so PPO (proximal
@@ -49,6 +49,10 @@ knob(draw, ratio=(0.1, 2.9, 0.1, 1.5), eps=(0.05, 0.6, 0.05, 0.2))
 # %% [markdown]
 # *The objective $J$ of one token and its gradient. Blue: a token that is pushed up, with advantage $A = 1$. Orange: pushed down, $A = -1$.
 # Grey: the clip's range. Thick lines: the gradient is exactly 0, above the range for $A > 0$, below it for $A < 0$.*
+#
+# For example, at $\rho = 1.5$ the objective is the smaller of $1.5\,A$ and $1.2\,A$. With $A = 1$ this is 1.2, a constant: the token has
+# become more probable, as it should, and is pushed no further. With $A = -1$ it is $-1.5 = -\rho$: the token should have become less probable,
+# and is still pushed down.
 #
 # Left out here are PPO's critic ([lesson 15](15_critic.ipynb)) and the KL (Kullback–Leibler) divergence from a reference policy
 # ([lesson 4](04_kl.ipynb)).
@@ -115,9 +119,8 @@ for when, start in starts.items():
 #
 # $$J_t = \min\big(\rho_t A_t,\ \mathrm{clip}(\rho_t,\, 1-\varepsilon,\, 1+\varepsilon)\, A_t\big)$$
 #
-# The loss is $-J$, so the minimum gets a minus sign: see the line with `torch.minimum` in the diff at the top.
-#
-# (The mean is over all tokens of the minibatch. Some papers divide by each completion's length first: [lesson 5](05_length.ipynb).)
+# The loss is $-J$: see the line with `torch.minimum` in the diff at the top. (Some papers divide by each completion's length first:
+# [lesson 5](05_length.ipynb).)
 #
 # **The proof.** Since $\nabla\rho_t = \rho_t\nabla\ell_t$, the first term of the minimum has the gradient $\rho_t A_t \nabla\ell_t$.
 # Outside the range the second term is a constant, with gradient 0. Inside, the two terms are equal. So the question is which term is
@@ -190,29 +193,26 @@ up, down = (A > 0) & real, (A < 0) & real
 assert 1.2 < last[up].max() < free[up].max() and free[down].min() < last[down].min() < 0.8
 
 # %% [text]
-# *At each step, the largest ratio among the tokens with $A > 0$ (left) and the smallest among those with $A < 0$ (right), with the clip and
-# without, in this run; grey: the clip's range. The counts are
-# tokens that have been pushed out of the range by the end. The clip does not keep tokens inside. Until step 6 it
-# hardly changes the largest ratio; by the end it has limited how far tokens go: with $A > 0$ the largest ratio ends at {=last[up].max():.1f}, and at {=free[up].max():.1f} without the clip; with $A < 0$ the smallest ends at
-# 1/{=round(float(1 / last[down].min()), -2):,.0f}, and at 1/{=round(float(1 / free[down].min()), -4):,.0f} without.*
+# *At each step, the largest ratio of a token with $A > 0$, and the smallest of one with $A < 0$; grey: the clip's range. The clip does not
+# keep them inside, but it limits how far they go: the largest ratio ends at {=last[up].max():.1f} instead of {=free[up].max():.1f}.*
 #
 # **In this run, with the clip, {=int(outside.sum())} of {=int(real.sum())} tokens end outside.** {=int(stopped.sum())} of these have moved where their
 # advantage pushes them, and their gradient is exactly 0. The other {=int((outside & ~stopped).sum())} have moved the opposite way, and
 # their gradients are alive.
 #
-# This is one run of {=len(R)} completions, and its curves are extremes. But the clip does not stop ratios in any run, for two reasons. A step that
-# starts inside the range may end far outside: here the first step, with every ratio 1, multiplied the probability of a token with $A > 0$ by
-# {=first[up].max():.1f}. And a stopped token still moves, because of other tokens' gradients and Adam's momentum.
+# This is one run of {=len(R)} completions, and its curves are extremes. But the clip cannot be relied on to stop ratios in any run, for
+# two reasons. A step that starts inside the range may end far outside: here the first step, with every ratio 1, multiplied the probability
+# of a token with $A > 0$ by {=first[up].max():.1f}. And a stopped token still moves, because of other tokens' gradients and Adam's
+# momentum.
 #
 # ## Exercises
 #
-# **1. How much of a batch is stopped?** Compute the share of the real tokens whose gradient is 0. Begin with the plain clip: which cells of
-# the table are stopped? Then add the dual clip with the constant `c` (the check tries `c` = ∞, which is the plain clip, and two others).
-# Tensors have the shape (B, T); the mask is False on the padding; no advantage is 0.
+# **1. How much of a batch is stopped?** Compute the share of the real tokens whose gradient is 0 under the clip. Which cells of the table are
+# stopped? Tensors have the shape (B, T); the mask is False on the padding; no advantage is 0.
 
 
 # %% [exercise]
-def stopped_share(ratio, A, mask, eps, c):
+def stopped_share(ratio, A, mask, eps):
     """A number from 0 to 1."""
     return ...
 
@@ -221,13 +221,12 @@ def stopped_share(ratio, A, mask, eps, c):
 check("2.1", stopped_share)
 
 # %% [hint]
-# The dual clip changes nothing for A > 0. For A < 0 the loss is then constant both for small and for large ratios. And over which tokens is the mean
-# taken?
+# Where does a token with A > 0 lie if it is stopped, and where one with A < 0? And over which tokens is the mean taken?
 
 
 # %% [solution]
-def stopped_share(ratio, A, mask, eps, c):
-    stopped = torch.where(A > 0, ratio > 1 + eps, (ratio < 1 - eps) | (ratio > c))
+def stopped_share(ratio, A, mask, eps):
+    stopped = torch.where(A > 0, ratio > 1 + eps, ratio < 1 - eps)
     return stopped[mask].double().mean()
 
 
@@ -259,9 +258,6 @@ trains("2.2", clipped_objective)
 
 # %% [solution]
 def clipped_objective(ratio, A, eps):
-    # Public code takes the min of the two products for A >= 0 and their max for A < 0. That
-    # is the same bug: multiplying by a negative A has already reversed the order. (To take
-    # the max of the two *ratios* for A < 0, and multiply afterwards, is right.)
     clipped = ratio.clamp(1 - eps, 1 + eps)
     return torch.minimum(A * ratio, A * clipped)
 
@@ -269,12 +265,11 @@ def clipped_objective(ratio, A, eps):
 # %% [markdown]
 # The smaller *ratio* is the constant above the range and the ratio itself below it, whatever the sign of A. For $A < 0$ that is the wrong way
 # round: a bad token that has become likelier is stopped, and one that has already lost half its probability is pushed down further. PPO
-# takes the minimum of the two *products*.
+# takes the minimum of the two *products*. (Public code takes the minimum of the products for $A \ge 0$ and their *maximum* for $A < 0$. That is
+# the same bug: the negative $A$ has already reversed the order.)
 #
 # **3. How far does its own gradient push a token?** A token had probability `p_old` when it was sampled, and its advantage is positive.
-# At what probability does the push end, until the next batch is sampled? Try 0.01 and 0.9 with ε = 0.2. (DAPO, decoupled clip and dynamic
-# sampling policy optimization, calls this the "maximum possible updated" probability. It is where the token's own push ends; other tokens'
-# updates can carry it further.)
+# At what probability does the push end, until the next batch is sampled? Try 0.01 and 0.9 with ε = 0.2.
 
 
 # %% [exercise]
@@ -292,11 +287,14 @@ check("2.3", pushed_up_to)
 
 # %% [solution]
 def pushed_up_to(p_old, eps):
-    # from p_old = 1 / (1 + eps) on, a token is never stopped
     return min(1.0, (1 + eps) * p_old)
 
 
 # %% [markdown]
+# From 0.01 a token is pushed to 0.012, one of 0.9 up to 1: from $1/(1+\varepsilon)$ on, it is never stopped. (DAPO, decoupled clip and
+# dynamic sampling policy optimization, calls this the "maximum possible updated" probability. Other tokens' updates can carry a token
+# further.)
+#
 # ## To remember
 #
 # - The ratio corrects for samples drawn from the old policy: exactly for completions of one token, approximately for longer ones.
