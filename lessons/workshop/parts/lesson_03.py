@@ -9,13 +9,13 @@ from torch import Tensor
 
 from algorithms import rloo
 from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, new_figure
-from lessons.workshop.parts.drawing import in_plane, note
+from lessons.workshop.parts.drawing import in_plane
 
-STYLES = {  # colour and line of each curve
-    "RLOO": (GREEN, "--"),
-    "Dr. GRPO": (ORANGE, "-"),
-    "GRPO": (BLUE, "-"),
-    "b = 0": (GREY, ":"),
+STYLES = {
+    "RLOO": {"color": GREEN, "linestyle": "--"},
+    "Dr. GRPO": {"color": ORANGE},
+    "GRPO": {"color": BLUE, "linewidth": 7, "alpha": 0.4},  # at G = 2 it lies below RLOO
+    "b = 0": {"color": GREY, "linestyle": ":"},
 }
 
 
@@ -26,28 +26,14 @@ def factor_and_variance(
     relative to that with the exact p, against p. factors and variances: (n,) each, by name. Returns
     the figure and its two axes."""
     figure, axes = new_figure(8.5, 3.7, columns=2)
-    for axis, curves, title, top, highest in zip(
-        axes,
-        (factors, variances),
-        (f"Factor of ∇p in E[g], G = {G}", "Noise per completion (1: baseline = p)"),
-        (4.2, 3.2),
-        (0.94, 0.2),
-    ):
-        for i, (name, values) in enumerate(curves.items()):
-            color, line = STYLES[name]
-            look = {"color": color}
-            if name == "GRPO":  # at G = 2 it lies below RLOO
-                look |= {"linewidth": 7, "alpha": 0.4}
-            axis.plot(p, values, line, **look)
-            y = highest - 0.085 * i
-            axis.plot([0.32, 0.42], [y, y], line, transform=axis.transAxes, **look)
-            note(axis, 0.45, y, name, color, va="center")
-        label = "p, probability of a right completion"
-        axis.set(title=title, xlabel=label, xlim=(0, 1), ylim=(0, top))
+    for axis, curves in zip(axes, (factors, variances)):
+        for name, values in curves.items():
+            axis.plot(p, values, label=name, **STYLES[name])
+        axis.set(xlabel="p, probability of a right completion", xlim=(0, 1))
+        axis.legend(loc="upper center")
+    axes[0].set(title=f"Factor of ∇p in E[g], G = {G}", ylim=(0, 4.2))
+    axes[1].set(title="Noise per completion (1: baseline = p)", ylim=(0, 3.2))
     return figure, axes
-
-
-ARROW = {"arrowstyle": "->", "lw": 1.8, "shrinkA": 0, "shrinkB": 0}
 
 
 def cloud_of_groups(updates: dict, chance: Tensor, grad_p: Tensor) -> Figure:
@@ -56,10 +42,9 @@ def cloud_of_groups(updates: dict, chance: Tensor, grad_p: Tensor) -> Figure:
     figure, axes = new_figure(8.5, 3.2, columns=2, sharex=True, sharey=True)
     for axis, (name, g) in zip(axes, updates.items()):
         flat = in_plane(g, chance, grad_p)
-        axis.scatter(*flat.T, s=1200 * chance, color=STYLES[name][0], alpha=0.5, linewidth=0)
-        axis.annotate("", (grad_p.norm(), 0), (0, 0), arrowprops=ARROW)
-        axis.plot(*(chance.numpy() @ flat), "+", color="black", markersize=20, markeredgewidth=2.5)
-        note(axis, 0.03, 0.9, "arrow: ∇p;  +: mean of all")
+        axis.scatter(*flat.T, s=1200 * chance, color=STYLES[name]["color"], alpha=0.5, linewidth=0)
+        axis.annotate("", (grad_p.norm(), 0), (0, 0), arrowprops={"arrowstyle": "->", "shrinkB": 0})
+        axis.plot(*(chance.numpy() @ flat), "ko", markersize=14, fillstyle="none")
         axis.set(title=f"{name}, all groups of two", xlabel="along ∇p")
     axes[0].set_ylabel("across")
     return figure
@@ -68,15 +53,14 @@ def cloud_of_groups(updates: dict, chance: Tensor, grad_p: Tensor) -> Figure:
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
-def rloo_verified(rewards, verified, own=0, timeouts=False, by_product=False, unmasked=False):
-    """Rewards less the mean of the others that were verified; 0 for what was not, unless unmasked.
-    The mean may include the own reward, or count what was not verified. by_product: the bug that
-    keeps NaN."""
-    rewards = rewards * verified if by_product else torch.where(verified, rewards, 0.0)
+def rloo_verified(rewards, verified, own=0, timeouts=False):
+    """Rewards less the mean of the others that were verified; 0 for what was not. The mean may
+    include the own reward, or count what was not verified."""
+    rewards = torch.where(verified, rewards, 0.0)
     total = rewards.sum(dim=1, keepdim=True)
     number = (verified | timeouts).sum(dim=1, keepdim=True)
     others = total - (1 - own) * rewards
-    return (rewards - others / (number - 1 + own)) * (verified | unmasked)
+    return (rewards - others / (number - 1 + own)) * verified
 
 
 def as_wrong(rewards, verified):
@@ -84,8 +68,9 @@ def as_wrong(rewards, verified):
     return rloo.compute_advantages(rewards=torch.where(verified, rewards, 0.0))
 
 
-def centred(groups: Tensor, dim: int) -> Tensor:
-    return (groups - groups.mean(dim=dim, keepdim=True)).flatten()
+def by_place(texts, rewards, G):
+    groups = rewards.view(-1, G)
+    return (groups - groups.mean(dim=1, keepdim=True)).flatten()
 
 
 def by_text(texts, rewards, G):
@@ -121,10 +106,6 @@ CHECKS = {
             "the others' rewards are independent of s_i: only the diagonal counts": (
                 lambda W: 1 - W.sum() / len(W)
             ),
-            "that is the factor of the group's mean; here W says what the own reward counts": (
-                lambda W: 1 - 1 / len(W)
-            ),
-            "the baseline is subtracted": lambda W: 1 + np.diag(W).mean(),
         },
     },
     "3.2": {
@@ -138,27 +119,15 @@ CHECKS = {
             "after a timeout there are fewer others than G - 1": (
                 WRONG_BASELINES["divided by G - 1"]
             ),
-            "NaN times 0 is NaN: choose the verified rewards, with torch.where": partial(
-                rloo_verified, by_product=True
-            ),
-            "a completion without a verdict gets the advantage 0": partial(
-                rloo_verified, unmasked=True
-            ),
         },
     },
     "3.3": {
         "bug": by_text,
-        "expected": lambda texts, rewards, G: centred(rewards.view(-1, G), dim=1),
+        "expected": by_place,
         "inputs": [{"texts": texts, "rewards": marks, "G": 4}],
         "mistakes": {
-            "the wrong axis: over the prompts": (
-                lambda texts, rewards, G: centred(rewards.view(-1, G), dim=0)
-            ),
             "that is the mean of the whole batch": (
                 lambda texts, rewards, G: rewards - rewards.mean()
-            ),
-            "the wrong order: groups are contiguous": (
-                lambda texts, rewards, G: centred(rewards.view(G, -1), dim=0)
             ),
         },
     },

@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 37 minutes
 # # 3 · GRPO's baseline
 #
 # Group relative policy optimization (GRPO) samples a group of G completions to the same prompt and subtracts the group's mean reward from
@@ -57,8 +57,9 @@ updates = {name: (script.compute_advantages(rewards=rewards[pairs])[..., None] *
 show(cloud_of_groups(updates, probs[pairs].prod(dim=1), grad_p))
 
 # %% [text]
-# *A dot is the update of one group, its size the group's probability. The average of all is the tip of the gradient with the mean of the
-# others (left). With the mean of the group (right) it is half way: $(G-1)/G = 1/2$.*
+# *A dot is the update of one group, its size the group's probability, in two of the policy's 12 dimensions: along $\nabla p$ (the arrow), and
+# across it where the updates vary most. The black circle, the average of all groups, is at the tip of the arrow for RLOO. For Dr. GRPO it
+# is half way: $(G-1)/G = 1/2$.*
 #
 # In our scripts the change from Dr. GRPO's advantage to RLOO's is this; below it, the group of four:
 
@@ -169,9 +170,11 @@ for G in (2, 3, 4, 5):
 #
 # ## Change the group size
 #
-# Left, the factor of $\nabla p$: a flat line treats all prompts alike. Right, the noise. A group of $G$ costs $G$ completions, and the mean of
-# $n$ updates has the variance $\operatorname{Var}[g]/n$; so at equal cost the number to compare is $G\operatorname{Var}[g]$. (Dr. GRPO's is RLOO's, once
-# its factor is divided out.) Move $G$.
+# Now we vary $p$, by raising or lowering the logits of the three right second digits. Left, the factor of $\nabla p$: a flat line treats all
+# prompts alike.
+#
+# Right, the noise. A group of $G$ costs $G$ completions, and the mean of $n$ updates has the variance $\operatorname{Var}[g]/n$. So at equal
+# cost the number to compare is $G\operatorname{Var}[g]$. (Dr. GRPO's is RLOO's, once its factor is divided out.) Move $G$.
 
 # %% [fold]
 def per_completion(policy, baseline):
@@ -216,7 +219,7 @@ knob(draw, G=(2, 64, 1, 4))
 # *Right: the variance per completion of RLOO, $G\operatorname{Var}[g]$, divided by that with the exact $p$. Dots: computed over all
 # groups (up to G = 4). GRPO's factor is flat only at G = 2 and 3.*
 #
-# **The group's mean is not always less noisy than no baseline.** At G = 4 it is noisier than $b = 0$ on hard prompts, up to about
+# **The group's mean is not always less noisy than no baseline.** With this policy and G = 4 it is noisier than $b = 0$ up to about
 # $p$ = {=crossing:.2f}. With $b = 0$ a wrong completion has the advantage 0, so its score adds no noise. [Lesson 13](13_quiet_estimators.ipynb)
 # measures this on the arithmetic task.
 #
@@ -270,7 +273,8 @@ trains("3.2", rloo_verified)
 # completion, more slowly: one divides by $G - 1$ although fewer others were verified, the other is a mean that contains the own reward.*
 
 # %% [hint]
-# The sum of the others' rewards is the sum of all verified rewards minus the completion's own. How many others are there?
+# Three steps. NaN times 0 is NaN, so `torch.where` puts a 0 in its place. The sum of the others' rewards is the sum of all minus the
+# completion's own; how many others were verified? Last, what is the advantage of a completion that was not?
 
 
 # %% [solution]
