@@ -79,11 +79,11 @@ show(noise_of_prompts(measured, noise, best))
 #
 # | symbol | meaning |
 # |---|---|
-# | $y$ | a completion: tokens $y_1, y_2, \dots$ up to and including the end-of-sequence token (EOS) |
-# | $\pi(y)$ | the **policy**: the model's probability of $y$, a product over the tokens |
+# | $x,\ y$ | a prompt, and a completion: tokens $y_1, y_2, \dots$ up to and including the end-of-sequence token (EOS) |
+# | $\theta,\ \pi(y)$ | the model's parameters; the **policy**, its probability of $y$ given $x$: a product over the tokens |
 # | $\mathbb E$ | the mean over completions drawn from the policy: $\mathbb E[f] = \sum_y \pi(y) f(y)$ |
 # | $p$ | the success probability, $\mathbb E[R]$ |
-# | $s(y)$ | the score $\nabla \log \pi(y)$: the direction in which $y$ becomes more probable, one entry per parameter |
+# | $s(y)$ | the score $\nabla_\theta \log \pi(y)$: the direction in which $y$ becomes more probable, one entry per parameter |
 # | $A$ | the **advantage** $R - b$ |
 #
 # ## The theorem, in four steps

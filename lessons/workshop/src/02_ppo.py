@@ -54,18 +54,15 @@ knob(draw, ratio=(0.1, 2.9, 0.1, 1.5), eps=(0.05, 0.6, 0.05, 0.2))
 # become more probable, as it should, and is pushed no further. With $A = -1$ it is $-1.5 = -\rho$: the token should have become less probable,
 # and is still pushed down.
 #
-# Left out here are PPO's critic ([lesson 15](15_critic.ipynb)) and the KL (Kullback–Leibler) divergence from a reference policy
-# ([lesson 4](04_kl.ipynb)).
+# (Left out here: PPO's critic, [lesson 15](15_critic.ipynb), and its KL penalty, [lesson 4](04_kl.ipynb).)
 #
 # | symbol | meaning |
 # |---|---|
-# | $y_t$ | token $t$ of a completion, which ends with the end-of-sequence token |
 # | $\pi,\ \pi_{old}$ | the current policy; the policy that sampled the batch |
-# | $\ell_t,\ \ell^{old}_t$ | the log-probability of $y_t$ under $\pi$ and under $\pi_{old}$ |
-# | $\rho_t$ | the **ratio** $\exp(\ell_t - \ell^{old}_t) = \pi(y_t)/\pi_{old}(y_t)$: how much more probable the token has become |
+# | $\ell_t,\ \ell^{old}_t$ | the log-probability of token $t$, $y_t$, under $\pi$ and under $\pi_{old}$ |
+# | $\rho_t$ | the **ratio** $\exp(\ell_t - \ell^{old}_t) = \pi(y_t)/\pi_{old}(y_t)$ |
 # | $A_t$ | the **advantage**: how strongly token $t$ is pushed, up or down. A constant: no gradient flows through it |
 # | $\varepsilon$ | half the width of the clip's range, `clip_eps` = 0.2 |
-# | $R$ | the reward of a completion: 1 if it is right, 0 if it is wrong |
 #
 # This is the diff from the loss of `reinforce.py` to that of `ppo.py`:
 
@@ -248,9 +245,8 @@ check("2.2", clipped_objective)
 trains("2.2", clipped_objective)
 
 # %% [markdown]
-# *The mean of 100 runs; A is the reward minus the mean reward of the eight completions. The right clip is slower at first and ends highest.
-# By the end nearly every run has settled on one token, so a curve ends at about the share of runs that settled on the best. The others
-# settled on a token that was lucky in an early batch, and hardly sample the best one again.*
+# *The mean of 100 runs. The right clip is slower at first and ends highest. By the end nearly every run has settled on one token, so a curve
+# ends at about the share of runs that settled on the best; the others settled on a token that was lucky in an early batch.*
 
 # %% [hint]
 # Forget A for a moment: at which ratios is `torch.minimum(ratio, clipped)` a constant? Is that the right side if A < 0?

@@ -115,7 +115,7 @@ assert torch.allclose(own, 3 / 4 * others)
 #
 # The policy of the picture has the prompt *write two digits from 0 to 2 that add up to 2*. Of the nine completions, `00` to `22`, three are
 # right; here $p$ = {=p:.3f}. The policy has 12 parameters: three logits for the first digit, and three for the second after each first
-# digit. Autograd differentiates $p$, a sum of three probabilities in which no advantage occurs.
+# digit.
 #
 # Nine completions make $9^G$ groups, 59,049 for G = 5. We compute each group's advantages with the scripts' own functions and weight its
 # update by its probability.
@@ -291,7 +291,7 @@ def rloo_verified(rewards, verified):
 # - The group's mean contains the completion's own reward, which multiplies the expected gradient by $(G-1)/G$; RLOO leaves it out and
 #   gives exactly $\nabla p$.
 # - GRPO's expectation is a multiple of $\nabla p$ as well, but from $G = 4$ on the multiple depends on $p$.
-# - Whether the group's mean is quieter than $b = 0$ depends on $G$, $p$ and the length of wrong completions' scores.
+# - The group's mean is not always quieter than $b = 0$.
 #
 # ## For a second reading (20 minutes): what the group costs, and groups by text
 #
