@@ -60,7 +60,7 @@ figure = bars(tables, [1, 2, 3, 4, 5], chosen=0)
 for token, R in enumerate(("1", "0.8")):
     figure.axes[0].text(token, five[token].exp() + 0.03, R, ha="center")
 for axis, best in zip(figure.axes[1:], (reverse, forward)):
-    axis.bar(range(5), best, fill=False, edgecolor="black", linewidth=1.5)
+    axis.bar(range(5), best.numpy(), fill=False, edgecolor="black", linewidth=1.5)
 show(figure)
 
 # %% [text]
