@@ -64,7 +64,9 @@ for problem in (Problem("35+14", 49, 1), Problem("2+10+2", 14, 2), Problem("19+2
 
 share = {prompt: rewards.mean() for prompt, (_, rewards, _) in measured.items()}
 usual = {prompt: noise(share[prompt], *case) / noise(0, *case) for prompt, case in measured.items()}
-assert all(best(*case) < share[prompt] and long[prompt] > 1 for prompt, case in measured.items())
+smallest = np.array([0.9, 0.1]), np.array([1, 0]), np.array([0.1, -0.9]) ** 2
+values = noise(0, *smallest), noise(0.9, *smallest), best(*smallest)
+assert np.allclose(values, [0.009, 0.066, 0.1], atol=5e-4)
 assert all((usual[x] > 1) == (long[x] > (2 - p) / (1 - p)) for x, p in share.items())
 rows = "\n".join(f"| `{x}` | {p:.2f} | {long[x]:.1f} | {(2 - p) / (1 - p):.1f} | "
                  f"{best(*measured[x]):.2f} |" for x, p in share.items())

@@ -37,6 +37,11 @@ from lessons.workshop.parts.drawing import bars
 ESTIMATORS = {"k1": lambda log_u: -log_u, "k2": lambda log_u: log_u**2 / 2,
               "k3": lambda log_u: log_u.exp() - 1 - log_u}
 
+log_u, s = torch.tensor([0.2, 1.8]).log(), torch.tensor([0.5, -0.5])  # the smallest case
+k1, k3 = ESTIMATORS["k1"](log_u), ESTIMATORS["k3"](log_u)
+means = [one.mean().item() for one in (k1, k3, k1 * s, (1 - log_u.exp()) * s)]
+assert [round(mean, 2) for mean in means] == [0.51, 0.51, 0.55, 0.4]
+
 five = torch.tensor([0.05, 0.35, 0.3, 0.2, 0.1]).double().log()  # the reference
 reward = torch.tensor([1, 0.8, 0, 0, 0]).double()
 
