@@ -58,7 +58,7 @@ MEASURED_STAGES = FOLDER / "baselines_stages.json"
 RATES, TUNING, RATE = (1e-4, 2e-4, 4e-4, 8e-4), (100, 101, 102), 2e-4
 GROUP_SIZES, SIGN_SIZES = (2, 4, 8, 16, 32, 64), (2, 4, 8, 16)
 SIGNS = ("R", "2R − 1", "R − mean", "R − 1")
-BUDGETS = (4, 8, 16, 32, 60, 120, 240)  # batches
+BUDGETS = (4, 16, 60, 240)  # batches
 
 
 # ---------------------------------------------------------------------- advantages

@@ -1,4 +1,4 @@
-"""The results of baselines.py: its comparisons, and its tables and figure on the page of results.
+"""The results of baselines.py: its comparisons, and its tables on the page of results.
 
 tests/test_compare.py holds the text of the pages to these numbers.
 """
@@ -6,13 +6,9 @@ tests/test_compare.py holds the text of the pages to these numbers.
 from itertools import product
 from pathlib import Path
 
-import numpy as np
-from matplotlib.figure import Figure
-
 from lessons.experiments import baselines, grid, paired, shrinkage
 from lessons.experiments.baselines import BUDGETS, GROUP_SIZES, TASKS
-from lessons.experiments.compare_figures import doublings, draw_line, finish, look
-from lessons.experiments.compare_tables import FIGURES, README
+from lessons.experiments.compare_tables import README
 from lessons.experiments.estimators import BATCH
 from lessons.experiments.grid import cell, load_runs, markdown, select
 from lessons.experiments.paired import LEVEL
@@ -22,7 +18,6 @@ COLUMNS = {  # by heading: a task and an outcome
     f"{task}, {'at the end' if outcome == 'end' else 'over training'}": (task, outcome)
     for task, outcome in product(TASKS, baselines.OUTCOMES)
 }
-SHOWN = (1024, 4096, 15_360, 61_440)  # completions, of BUDGETS
 
 
 def gaps_table(table: dict[str, dict]) -> str:
@@ -64,26 +59,11 @@ def budgets(runs: list[dict]) -> dict[int, list[dict]]:
 
 def budgets_table(table: dict[int, list[dict]]) -> str:
     """`budgets` as a table; in each column the best is in italics."""
-    columns = [BUDGETS.index(completions // BATCH) for completions in SHOWN]
-    best = {i: max(table, key=lambda G: table[G][i]["mean"]) for i in columns}
-    rows = []
-    for G, numbers in table.items():
-        cells = {i: cell(numbers[i]) for i in columns}
-        rows.append([str(G), *(f"*{cells[i]}*" if best[i] == G else cells[i] for i in columns)])
-    return markdown(["G", *(f"after {completions:,}" for completions in SHOWN)], rows)
-
-
-def draw() -> None:
-    """Draw accuracy over completions for each group size: `budgets` of the committed runs."""
-    figure, table = Figure(figsize=(6, 4), layout="constrained"), found()[1]
-    axis = figure.subplots()
-    for i, (G, numbers) in enumerate(table.items()):
-        means = [number["mean"] for number in numbers]
-        interval = np.array([number["interval"] for number in numbers]).T
-        completions, style = np.array(BUDGETS) * BATCH, look("", i, len(table))
-        draw_line(axis, completions, means, interval, f"G = {G}", style)
-    doublings(axis, [*SHOWN], "Held-out accuracy", "completions sampled")
-    finish(figure, FIGURES / "group_size.png")
+    rows = {G: [str(G), *map(cell, numbers)] for G, numbers in table.items()}
+    for i in range(len(BUDGETS)):
+        best = max(table, key=lambda G: table[G][i]["mean"])
+        rows[best][i + 1] = f"*{rows[best][i + 1]}*"
+    return markdown(["G", *(f"after {BATCH * n:,}" for n in BUDGETS)], [*rows.values()])
 
 
 def found() -> tuple[dict, dict]:

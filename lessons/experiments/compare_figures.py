@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from lessons.experiments.paired import t_interval
-from toy_env.plots import BLUE, GREEN, GREY, ORANGE, RED
+from toy_env.plots import BLUE, GREEN, ORANGE, RED
 
 BLACK = "#000000"
 # A side rung has the colour of the script that it hangs on; dashes and markers tell all from each
@@ -24,7 +24,6 @@ LOOKS = {
     "MaxRL": (GREEN, ":", "X"),
     "GSPO": (BLUE, "--", "<"),
     "CISPO": (RED, "--", ">"),
-    "base": (GREY, "-", "."),
     "GRPO, not / σ": (BLACK, "--", "o"),
     "GRPO, constant length": (ORANGE, "-.", "s"),
 }
@@ -73,45 +72,19 @@ def draw(panels: tuple[str, ...], runs: dict[str, list[dict]], path: Path) -> No
                 ys = np.array([np.interp(grid, *of_run, right=np.nan) for of_run in zip(xs, ys)])
                 xs = grid[None]
             if np.isfinite(ys).any():
-                style = look(arm, row, len(runs))
-                draw_line(axis, xs.mean(axis=0), ys.mean(axis=0), t_interval(ys), arm, style)
+                xs, style = xs.mean(axis=0), look(arm, row, len(runs))
+                axis.fill_between(xs, *t_interval(ys), color=style["color"], alpha=0.12, lw=0)
+                axis.plot(xs, ys.mean(axis=0), **style, label=arm)
         tidy(axis, HEADINGS.get(panel, "Held-out accuracy"), OVER.get(panel, "rollout batch"))
         axis.set_ylim((0.35, 1) if panel in OVER else (0, None))
     finish(figure, path)
-
-
-def draw_line(axis, xs, ys, interval, arm: str, style: dict) -> None:
-    """An arm's line and the band of its interval, low ends and high ends."""
-    axis.fill_between(xs, *interval, color=style["color"], alpha=0.12, linewidth=0)
-    axis.plot(xs, ys, **style, label=arm)
-
-
-def draw_sampling(arms: dict[str, dict], path: Path) -> None:
-    """Maj@K and Pass@K of the base model and of each script, with intervals over seeds and
-    problems: the numbers of `sampling`."""
-    figure = Figure(figsize=(9, 4.4), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
-    for axis, kind, title in zip(axes, ("majority", "pass"), ("Maj@K", "Pass@K")):
-        for arm, kinds in arms.items():
-            ks, means, intervals = zip(*(rate.values() for rate in kinds[kind]))
-            draw_line(axis, ks, means, np.transpose(intervals), arm, look(arm))
-        doublings(axis, ks, f"{title} on held-out problems", "K, completions of each problem")
-    finish(figure, path)
-
-
-def doublings(axis, ticks: list, heading: str, label: str) -> None:
-    """An axis for numbers that double."""
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    tidy(axis, heading, label)
 
 
 def tidy(axis, heading: str, label: str) -> None:
     """Headings, grid and a few numbers below the axis."""
     axis.set_title(heading, fontsize=10, loc="left")
     axis.set_xlabel(label, fontsize=9)
-    if axis.get_xscale() == "linear":
-        axis.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axis.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axis.grid(alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)
     axis.tick_params(labelsize=8)

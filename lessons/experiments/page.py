@@ -1,5 +1,4 @@
-"""The pages with committed numbers, README.md beside this file and the front page, and
-baselines.py's figure, anew:
+"""The pages with committed numbers, README.md beside this file and the front page, anew:
 
 python lessons/experiments/page.py
 """
@@ -17,4 +16,3 @@ if __name__ == "__main__":
     write_pages(compare_tables.texts(compare_tables.load()))
     for part in (bench_speed, baselines_tables, real_scores, real_model):
         write_pages(part.texts())
-    baselines_tables.draw()
