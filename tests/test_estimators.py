@@ -14,7 +14,7 @@ from enumeration import flat_gradient
 from algorithms import dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import baselines, estimators, learning, shrinkage, weights
-from lessons.experiments.estimators import ESTIMATORS, Batch
+from lessons.experiments.baselines import ADVANTAGES, Batch
 from lessons.workshop.float64 import to_float64
 from toy_env import arithmetic, expressions
 from toy_env.model import load_policy
@@ -123,20 +123,21 @@ def test_moments_by_hand():
     assert np.isnan(estimators.moments(drawn[1:], right, scores @ scores.T)).all()
 
 
-def test_the_estimators_by_hand():
-    """Advantages of two groups of four, one of them silent."""
+def test_the_advantages_by_hand():
+    """Of two groups of four, one of them silent."""
     R, lengths = np.array([[1.0, 0, 0, 1], [1, 1, 1, 1]]), np.array([[2.0, 1, 1, 4], [1, 1, 1, 1]])
-    batch = Batch(R, lengths, squared=np.array([[3.0, 2, 5, 1], [1, 1, 1, 1]]), v_ratio=3.0)
-    mixed = {name: estimator(batch)[0].tolist() for name, estimator in ESTIMATORS.items()}
-    assert mixed["σ^1"] == pytest.approx([1, -1, -1, 1]) == mixed["(G − k)/G"]
-    assert mixed["σ^2"] == pytest.approx([0.5, -0.5, -0.5, 0.5])
-    assert mixed["c(k)"] == pytest.approx([0.5, -0.5, -0.5, 0.5])  # 4 / (8 (1/2 + 3/2)) times 2
-    assert mixed["σ, k < G − 2"] == [0, 0, 0, 0]
-    assert mixed["no baseline"] == [1, 0, 0, 1] and mixed["b = 1"] == [0, -1, -1, 0]
+    batch = Batch(R, lengths, squared=np.array([[3.0, 2, 5, 1], [1, 1, 1, 1]]))
+    A = {name: ADVANTAGES[name](batch) for name in baselines.BASELINES if name != "OTB"}
+    A |= estimators.estimators(R, lengths)
+    mixed = {name: of_name[0].tolist() for name, of_name in A.items()}
+    assert mixed["σ^1"] == [1, -1, -1, 1] and mixed["σ^1 ÷ length"] == [0.5, -1, -1, 0.25]
+    assert mixed["σ^2"] == mixed["R − mean"] == [0.5, -0.5, -0.5, 0.5]
+    assert mixed["no baseline"] == mixed["R"] == [1, 0, 0, 1] and mixed["R − 1"] == [0, -1, -1, 0]
     assert mixed["OPO"] == pytest.approx([0.25, -0.75, -0.75, 0.25])
     assert mixed["best b of the others"] == pytest.approx([1 - 1 / 8, -4 / 9, -4 / 6, 1 - 3 / 10])
-    silent = {name: np.abs(estimator(batch)[1]).max() for name, estimator in ESTIMATORS.items()}
-    assert [name for name in silent if silent[name]] == ["no baseline"]
+    assert [name for name in A if A[name][1].any()] == ["R", "no baseline"]
+    fewer = weights.WEIGHTS["σ, k < G − 2"]
+    assert fewer(2, 4) == 0 and fewer(2, 8) == identity.sigma(2, 8)
 
 
 def test_the_true_gradient_is_the_mean_of_two_halves(rollout):
@@ -169,11 +170,11 @@ def test_length_and_progress_of_a_batch(rollout, monkeypatch):
     R = np.array([[1.0, 0, 0, 1, 0, 0], [0, 1, 1, 1, 1, 1]])
     run = SimpleNamespace(batches=2)
     stage = SimpleNamespace(draw=lambda P, G: (mixed, R), policy=policy, run=run)
-    result = estimators.measure_batches(stage, direction, direction.norm().item(), 2.0)
+    result = estimators.measure_batches(stage, direction, direction.norm().item())
     S, lengths = estimators.scores(policy, mixed), mixed.mask.sum(dim=1, keepdim=True)
-    for name, divisor in (("σ^1", 1), ("no baseline", 1), ("σ^1 ÷ length", lengths)):
-        A = torch.from_numpy(ESTIMATORS[name.removesuffix(" ÷ length")](Batch(R))).view(-1, 1)
-        cosine = torch.cosine_similarity((A * S / divisor).mean(dim=0), direction, dim=0).item()
+    for name, A in estimators.estimators(R, lengths.view(2, 6).numpy()).items():
+        g = (torch.from_numpy(A).view(-1, 1) * S).mean(dim=0)
+        cosine = torch.cosine_similarity(g, direction, dim=0).item()
         assert result["cosines"][name] == pytest.approx(cosine)
     contrast = S[[0, 3]].mean(dim=0) - S[[1, 2, 4, 5]].mean(dim=0)
     length, progress = contrast.norm().item(), (contrast @ direction).item()
@@ -291,8 +292,8 @@ def test_noise_of_baselines_is_that_of_the_closed_forms():
     lengths = (scores**2).sum(axis=1)  # so that length is the whole of |score|^2
     different = SimpleNamespace(mask=SimpleNamespace(sum=lambda dim: torch.from_numpy(lengths)))
     drawn = estimators.Completions(np.append(half, half), different, right, scores @ scores.T)
-    result = baselines.noise_of(drawn, np.ones(6), rng, n=100_000)
-    assert result["fits"] == [pytest.approx(1.0), 0.0]
+    result = baselines.noise_of(drawn, rng, n=100_000)
+    assert result["fits"] == [pytest.approx(1.0)]
 
     pool, r = scores[half], right[half]
     b = (r * (pool**2).sum(axis=1)).sum() / (pool**2).sum()

@@ -17,8 +17,7 @@ from conftest import INSTALL_TRL, build_tiny_model
 from torch import Tensor
 
 from algorithms import batch_sigma, cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, rloo
-from lessons.experiments.baselines import ADVANTAGES
-from lessons.experiments.estimators import Batch
+from lessons.experiments.baselines import ADVANTAGES, Batch
 from lessons.workshop import losses, sources
 from toy_env.pretrain import build_tokenizer
 

@@ -37,9 +37,7 @@ from algorithms import dr_grpo, grpo
 from lessons.experiments import estimators
 from lessons.experiments.estimators import (
     BATCH,
-    ESTIMATORS,
     STEPS,
-    Batch,
     Completions,
     Stage,
     class_means,
@@ -64,6 +62,16 @@ BUDGETS = (4, 16, 60, 240)  # batches
 # ---------------------------------------------------------------------- advantages
 
 
+@dataclass
+class Batch:
+    """P groups of G training completions, as an advantage sees them."""
+
+    rewards: np.ndarray  # (P, G)
+    lengths: np.ndarray | None = None  # (P, G) tokens
+    squared: np.ndarray | None = None  # (P, G) |score|^2
+    proxies: np.ndarray | None = None  # (P, G, T)
+
+
 def proxies(policy, rollout: Rollout) -> torch.Tensor:
     """(B, T): 1 - 2 pi + sum of pi^2 over the vocabulary, for each sampled token of probability pi:
     the squared length of the gradient of its log-probability in the logits, which arXiv:2602.07078
@@ -74,14 +82,15 @@ def proxies(policy, rollout: Rollout) -> torch.Tensor:
     return (1 - 2 * rollout.old_logps.exp() + squares) * rollout.mask
 
 
-def measured_batch(policy, rollout: Rollout, R: np.ndarray, advantage: str = "") -> Batch:
-    """A rollout with rewards R (P, G) as an advantage sees it, or without a name as all do."""
-    batch = Batch(R, rollout.mask.sum(dim=1).numpy().reshape(R.shape))
-    if advantage in ("", "best b of the others"):
-        batch.squared = scores(policy, rollout).square().sum(dim=1).numpy().reshape(R.shape)
-    if advantage in ("", "OTB"):
-        batch.proxies = proxies(policy, rollout).numpy().reshape(*R.shape, -1)
-    return batch
+def batch_of(rollout: Rollout, R: np.ndarray) -> Batch:
+    """A rollout with rewards R (P, G)."""
+    return Batch(R, rollout.mask.sum(dim=1).numpy().reshape(R.shape))
+
+
+def best_of_the_others(batch: Batch) -> np.ndarray:
+    """R less the mean reward of the others in its group, weighted by |score|^2."""
+    R, w = batch.rewards, batch.squared
+    return R - ((w * R).sum(1, keepdims=True) - w * R) / (w.sum(1, keepdims=True) - w)
 
 
 def token_baseline(batch: Batch) -> np.ndarray:
@@ -97,18 +106,19 @@ def token_baseline(batch: Batch) -> np.ndarray:
 
 
 ADVANTAGES = {  # from a Batch (P, G), or (P, G, T) for each token
-    "R": ESTIMATORS["no baseline"],
+    "R": lambda batch: batch.rewards,
     "R, all-right groups left out": lambda batch: (
         batch.rewards * (batch.rewards.mean(axis=1, keepdims=True) < 1)
     ),
-    "R − 1": ESTIMATORS["b = 1"],
-    "R − mean": ESTIMATORS["σ^2"],
-    "OPO": ESTIMATORS["OPO"],
+    "R − 1": lambda batch: batch.rewards - 1,
+    "R − mean": lambda batch: batch.rewards - batch.rewards.mean(axis=1, keepdims=True),
+    "OPO": lambda batch: batch.rewards - np.average(batch.rewards, 1, batch.lengths, keepdims=True),
     "OTB": token_baseline,
-    "best b of the others": ESTIMATORS["best b of the others"],
+    "best b of the others": best_of_the_others,
     "2R − 1": lambda batch: 2 * batch.rewards - 1,
 }
 BASELINES = [name for name in ADVANTAGES if name != "2R − 1"]
+AIMED = ("R", "R − mean", "OPO")  # whose cosines with the gradient are measured
 OUTCOMES = ("end", "training")
 KL = {"none": 0.0, "all groups": 0.04, "mixed groups": 0.04}
 
@@ -168,7 +178,11 @@ def train(run: Run) -> dict:
     evaluated = BUDGETS if run.steps == BUDGETS[-1] else ()
 
     def advantages(policy, rollout: Rollout, rewards: torch.Tensor, step: int) -> np.ndarray:
-        batch = measured_batch(policy, rollout, rewards.numpy(), run.advantage)
+        batch = batch_of(rollout, rewards.numpy())
+        if run.advantage == "best b of the others":
+            batch.squared = scores(policy, rollout).square().sum(dim=1).view(rewards.shape).numpy()
+        if run.advantage == "OTB":
+            batch.proxies = proxies(policy, rollout).view(*rewards.shape, -1).numpy()
         return ADVANTAGES[run.advantage](batch)
 
     if run.advantage == "GRPO":
@@ -180,16 +194,14 @@ def train(run: Run) -> dict:
 # ---------------------------------------------------------------------- noise, with exact norms
 
 
-def noise_of(
-    drawn: Completions, proxy: np.ndarray, rng: np.random.Generator, G: int = 8, n: int = 4000
-) -> dict:
+def noise_of(drawn: Completions, rng: np.random.Generator, G: int = 8, n: int = 4000) -> dict:
     """Measure the noise of baselines with one value a completion, on completions of one prompt.
 
     Groups, n of G completions, come from one half of them; the contrast, the mean score of right
     completions less that of wrong ones, from the other half. Returns for each of five baselines
     ("noise") the mean of the update along the contrast, its variance along it, and its mean square
-    across it; and how well length and proxy, (U,), predict |score|^2 ("fits"): squared correlations
-    over completions. Returns nothing if a half has no right or no wrong completions.
+    across it; and how well length predicts |score|^2 ("fits"): the squared correlation over
+    completions. Returns nothing if a half has no right or no wrong completions.
     """
     reference, groups = np.array_split(drawn.drawn, 2)
     counts, means = class_means(reference, drawn.right)
@@ -211,32 +223,25 @@ def noise_of(
         progress = (a * along[picked]).sum(axis=1)
         norms = np.einsum("ni,nj,nij->n", a, a, drawn.inner[picked[:, :, None], picked[:, None]])
         rows[name] = [progress.mean(), progress.var(), norms.mean() - (progress**2).mean()]
-    seen = squared[groups]
-    fits = [
-        np.corrcoef(seen, x[groups])[0, 1] ** 2 if np.ptp(x[groups]) > 0 else 0.0
-        for x in (lengths, proxy)
-    ]
-    return {"p": drawn.right[reference].mean(), "best b": best, "noise": rows, "fits": fits}
+    seen, x = squared[groups], lengths[groups]
+    fit = np.corrcoef(seen, x)[0, 1] ** 2 if np.ptp(x) > 0 else 0.0
+    return {"p": drawn.right[reference].mean(), "best b": best, "noise": rows, "fits": [fit]}
 
 
 def measure(run: estimators.Run, folder: Path) -> dict:
-    """Measure a policy: `noise_of` its completions to each prompt, and each baseline's cosines with
+    """Measure a policy: `noise_of` its completions to each prompt, and the cosines of AIMED with
     the gradient."""
     stage = Stage(run, folder, random.Random(f"baselines {run.name()}"))
     policy, rng = stage.policy, np.random.default_rng(stage.draws.getrandbits(62))
-    prompts = []
-    for drawn in stage.prompts():
-        prompts.append(noise_of(drawn, proxies(policy, drawn.different).sum(dim=1).numpy(), rng))
-
+    prompts = [noise_of(drawn, rng) for drawn in stage.prompts()]
     gradient, length = true_gradient(stage)
     parameters = list(policy.parameters())
-    cosines = {name: [] for name in BASELINES}
+    cosines = {name: [] for name in AIMED}
     for _ in range(run.batches):
         rollout, R = stage.draw(32, 8)
-        batch = measured_batch(policy, rollout, R)
         logps = completion_logps(policy, rollout, 1.0)
-        for name in BASELINES:
-            A = torch.from_numpy(ADVANTAGES[name](batch)).float().view(len(rollout), -1)
+        for name in AIMED:
+            A = torch.from_numpy(ADVANTAGES[name](batch_of(rollout, R))).float().view(-1, 1)
             parts = torch.autograd.grad((logps * A).sum(), parameters, retain_graph=True)
             update = parameters_to_vector(parts)
             cosines[name].append(float(update @ gradient / update.norm() / length))

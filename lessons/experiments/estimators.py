@@ -1,4 +1,4 @@
-"""The noise and the aim of each estimator, by exact scores on three tasks while GRPO trains. Read
+"""The noise and the aim of estimators, by exact scores on three tasks while GRPO trains. Read
 by lessons 7 and 13.
 
     python lessons/experiments/estimators.py              3 seeds
@@ -7,13 +7,13 @@ by lessons 7 and 13.
 The score of a completion is the gradient of its log-probability. At three steps of training two
 things are measured. Prompts: from many completions to each of 16 held-out prompts the moments of
 the scores of right and of wrong ones, in two halves, to see how well they agree. Batches: 256
-completions to training prompts, in groups of 8. The update of every estimator is a linear
+completions to training prompts, in groups of 8. The update of an estimator is a linear
 combination of their scores, so its length and its progress follow from inner products: of the
 scores with each other, and with the true gradient, which comes from 16,384 other completions.
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
@@ -26,7 +26,6 @@ from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
 from algorithms import grpo, rloo
-from lessons import identity
 from lessons.experiments.grid import Grid, GridConfig, load_runs, results_of, rounded, select
 from lessons.experiments.learning import learn
 from toy_env import pretrain
@@ -146,51 +145,16 @@ def measure_prompt(completions: Completions) -> dict:
 # ---------------------------------------------------------------------- batches
 
 
-@dataclass
-class Batch:
-    """P groups of G training completions, as an estimator sees them."""
-
-    rewards: np.ndarray  # (P, G)
-    lengths: np.ndarray | None = None  # (P, G) tokens
-    squared: np.ndarray | None = None  # (P, G) |score|^2
-    v_ratio: float = 1.0  # v- / v+ of the policy, from other completions to other prompts
-    proxies: np.ndarray | None = None  # (P, G, T), see baselines.proxies
-
-
-WEIGHTS = {  # weight(k, G) of a mixed group's contrast; GRPO: σ^1
-    **{f"σ^{c:g}": lambda k, G, c=c: identity.sigma(k, G) ** c for c in (0, 0.5, 1, 2, 3)},
-    "(G − k)/G": lambda k, G: (G - k) / G,
-    "σ, k < G − 2": lambda k, G: identity.sigma(k, G) * (k < G - 2),
-}
-
-
-def weighing(name: str) -> Callable:
-    """The estimator whose update is a weight times the contrast of a mixed group: one of WEIGHTS,
-    or c(k), the quietest, which depends on v- / v+."""
-
-    def estimator(batch: Batch) -> np.ndarray:
-        R = batch.rewards
-        weight = identity.quietest(batch.v_ratio) if name == "c(k)" else WEIGHTS[name]
-        rule = np.vectorize(identity.contrast(weight), otypes=[float])
-        return rule(R, R.sum(axis=1, keepdims=True) - R, R.shape[1])
-
-    return estimator
-
-
-def best_of_the_others(batch: Batch) -> np.ndarray:
-    """R less the mean reward of the others in its group, weighted by |score|^2."""
-    R, w = batch.rewards, batch.squared
-    return R - ((w * R).sum(1, keepdims=True) - w * R) / (w.sum(1, keepdims=True) - w)
-
-
-ESTIMATORS = {  # advantages (P, G) from a Batch
-    **{name: weighing(name) for name in (*WEIGHTS, "c(k)")},
-    "σ^1 ÷ length": lambda batch: ESTIMATORS["σ^1"](batch) / batch.lengths,
-    "no baseline": lambda batch: batch.rewards,
-    "b = 1": lambda batch: batch.rewards - 1,
-    "OPO": lambda batch: batch.rewards - np.average(batch.rewards, 1, batch.lengths, keepdims=True),
-    "best b of the others": best_of_the_others,
-}
+def estimators(R: np.ndarray, lengths: np.ndarray) -> dict[str, np.ndarray]:
+    """The advantages (P, G) of GRPO, of Dr. GRPO, of GRPO with each loss divided by its length, and
+    of REINFORCE, from rewards (P, G) and lengths (P, G)."""
+    grpos = grpo.compute_advantages(rewards=torch.from_numpy(R)).numpy()
+    return {
+        "σ^1": grpos,
+        "σ^2": R - R.mean(axis=1, keepdims=True),
+        "σ^1 ÷ length": grpos / lengths,
+        "no baseline": R,
+    }
 
 
 def collect(
@@ -217,41 +181,42 @@ def true_gradient(stage: "Stage") -> tuple[Tensor, float]:
     return halves.mean(dim=0), max(0.0, (halves[0] @ halves[1]).item()) ** 0.5
 
 
-def measure_batches(stage: "Stage", gradient: Tensor, length: float, v_ratio: float) -> dict:
-    """For every estimator the mean cosine of a batch with the true gradient, (parameters,), of this
-    length; and `by_k`."""
-    cosines, groups = {name: [] for name in ESTIMATORS}, []
+def measure_batches(stage: "Stage", gradient: Tensor, length: float) -> dict:
+    """For each of `estimators` the mean cosine of a batch with the true gradient, (parameters,), of
+    this length; and `by_k`."""
+    cosines, groups = {}, []
     for _ in range(stage.run.batches):
         rollout, R = stage.draw(BATCH // G, G)
         S, lengths = scores(stage.policy, rollout), rollout.mask.sum(dim=1).numpy()
         inner, progress = (S @ S.T).double().numpy(), (S @ gradient).double().numpy()
-        batch = Batch(R, lengths.reshape(R.shape), np.diag(inner).reshape(R.shape), v_ratio)
-        groups.append(contrasts(batch, inner, progress))
-        for name, estimator in ESTIMATORS.items():
-            a = estimator(batch).flatten()
+        groups += contrasts(R, inner, progress)
+        for name, A in estimators(R, lengths.reshape(R.shape)).items():
+            a = A.flatten()
             cosine = a @ progress / np.sqrt(max(a @ inner @ a, 1e-30)) / length
-            cosines[name].append(cosine)
+            cosines.setdefault(name, []).append(cosine)
     means = {name: np.mean(values) for name, values in cosines.items()}
-    return {"cosines": means, "by k": by_k(np.concatenate(groups))}
+    return {"cosines": means, "by k": by_k(groups)}
 
 
-def contrasts(batch: Batch, inner: np.ndarray, progress: np.ndarray) -> np.ndarray:
-    """(P, 3): k of each group, and the squared length and the progress of its contrast s+ - s-."""
-    P, G = batch.rewards.shape
-    a = ESTIMATORS["σ^0"](batch) / G  # (P, G): 1 / k for right, -1 / (G - k) for wrong ones
-    own = inner.reshape(P, G, P, G)[np.arange(P), :, np.arange(P)]  # (P, G, G), within groups
-    squared = np.einsum("pi,pij,pj->p", a, own, a)
-    return np.stack([batch.rewards.sum(1), squared, (a * progress.reshape(P, G)).sum(1)], axis=1)
+def contrasts(R: np.ndarray, inner: np.ndarray, progress: np.ndarray) -> list[tuple]:
+    """k of each mixed group, and the squared length and the progress of its contrast s+ - s-."""
+    groups = []
+    for i, rewards in enumerate(R):
+        k, own = int(rewards.sum()), slice(G * i, G * (i + 1))
+        if 0 < k < G:
+            a = rewards / k - (1 - rewards) / (G - k)
+            groups.append((k, a @ inner[own, own] @ a, a @ progress[own]))
+    return groups
 
 
-def by_k(groups: np.ndarray) -> list[list[float]]:
+def by_k(groups: list[tuple]) -> list[list[float]]:
     """For k = 1..G-1: number of groups, and means of the contrast's squared length and progress;
-    zeros without groups. groups: (n, 3), see `contrasts`."""
+    zeros without groups. groups: see `contrasts`."""
     table = np.zeros((G - 1, 3))
     for k in range(1, G):
-        of_k = groups[groups[:, 0] == k, 1:]
-        if len(of_k):
-            table[k - 1] = len(of_k), *of_k.mean(axis=0)
+        of_k = [numbers for number, *numbers in groups if number == k]
+        if of_k:
+            table[k - 1] = len(of_k), *np.mean(of_k, axis=0)
     return table.tolist()
 
 
@@ -302,10 +267,7 @@ def measure(run: Run, folder: Path) -> dict:
     batches."""
     stage = Stage(run, folder, random.Random(run.name()))  # no two measurements share a draw
     prompts = [measure_prompt(drawn) for drawn in stage.prompts()]
-    of_halves = [half[0][:2] for prompt in prompts for half in prompt["moments"]]
-    v_right, v_wrong = np.nansum(of_halves, axis=0)
-    batches = measure_batches(stage, *true_gradient(stage), v_wrong / v_right)
-    return rounded({"of prompts": prompts} | batches)
+    return rounded({"of prompts": prompts} | measure_batches(stage, *true_gradient(stage)))
 
 
 def main(config: Config) -> None:

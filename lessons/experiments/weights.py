@@ -26,17 +26,17 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import dr_grpo, grpo
 from lessons.experiments import estimators, grid
-from lessons.experiments.estimators import ESTIMATORS, WEIGHTS, Batch
 from lessons.experiments.grid import GridConfig, rounded
 from lessons.experiments.learning import learn, warm_up
 from lessons.experiments.paired import difference
-from lessons.identity import contrast, efficiency
+from lessons.identity import contrast, efficiency, sigma
 from toy_env.run import parse
 from toy_env.tasks import TASKS
 
 RESULTS = Path(__file__).parent / "weights.json"
-POWERS = ("σ^0", "σ^0.5", "σ^1", "σ^2", "σ^3")
-FEWER = "σ, k < G − 2"  # GRPO's without groups of one or two wrong completions
+POWERS = {f"σ^{c:g}": lambda k, G, c=c: sigma(k, G) ** c for c in (0, 0.5, 1, 2, 3)}
+# The last is GRPO's without groups of one or two wrong completions.
+WEIGHTS = POWERS | {"σ, k < G − 2": lambda k, G: sigma(k, G) * (k < G - 2)}  # of the contrast
 # How far an optimizer step moves the weights. grpo.py's own steps are about as long as the first.
 STEP_LENGTHS = (0.016, 0.008, 0.032)
 G, FRESH = 8, range(100, 105)
@@ -47,7 +47,7 @@ class Run:
     """One training run."""
 
     task: str
-    weight: str
+    weight: str  # one of WEIGHTS
     per_token: bool  # a completion's loss is the mean over its tokens (GRPO), not the sum
     step_length: float
     seed: int
@@ -57,7 +57,7 @@ def runs_of(seeds: int) -> list[Run]:
     """All runs: every weight at GRPO's own step length, with FRESH seeds too, and the powers of
     sigma at the other lengths."""
     runs = []
-    for divided, weight, task in product((True, False), (*POWERS, FEWER), TASKS):
+    for divided, weight, task in product((True, False), WEIGHTS, TASKS):
         for length in STEP_LENGTHS if weight in POWERS else STEP_LENGTHS[:1]:
             runs += [Run(task, weight, divided, length, seed) for seed in range(seeds)]
         runs += [Run(task, weight, divided, STEP_LENGTHS[0], seed) for seed in FRESH]
@@ -80,7 +80,8 @@ def train(run: Run) -> dict:
     problems."""
 
     def advantages(policy, rollout, rewards: torch.Tensor, step: int) -> np.ndarray:
-        return ESTIMATORS[run.weight](Batch(rewards.numpy()))
+        R, rule = rewards.numpy(), np.vectorize(contrast(WEIGHTS[run.weight]), otypes=[float])
+        return rule(R, R.sum(axis=1, keepdims=True) - R, G)
 
     def update(policy, optimizer: torch.optim.Optimizer, config, step: int) -> None:
         step_of_length(run.step_length * warm_up(config, step), policy, optimizer)
