@@ -11,7 +11,7 @@ for every finished run, so that the same command continues where another one sto
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from hashlib import sha256
 from pathlib import Path
@@ -115,15 +115,20 @@ def select(runs: list[dict], settings: dict) -> list[dict]:
     return sorted(chosen, key=lambda run: run["seed"])
 
 
-def judge(runs: list[dict], predictions: list, gap: Callable) -> dict[str, tuple[bool, str]]:
-    """By the sentence of each prediction True if it held, and its numbers.
+def with_gaps(runs: list[dict], predictions: Iterable[tuple], gap: Callable) -> list[tuple]:
+    """Predictions for `judge`, from bounds, a sentence, pairs of settings and, if need be, what
+    is compared: their gaps are gap(runs, one, other, what)."""
+    return [
+        (bounds, sentence, [gap(runs, *pair, *what) for pair in pairs])
+        for bounds, sentence, pairs, *what in predictions
+    ]
 
-    A prediction is ((low, high), sentence, pairs, ...): all differences between its pairs of
-    settings, gap(runs, one, other, ...), lie between two bounds, in hundredths.
-    """
+
+def judge(predictions: list[tuple]) -> dict[str, tuple[bool, str]]:
+    """By the sentence of each prediction True if it held, and its numbers. A prediction is ((low,
+    high), sentence, gaps): all gaps lie between two bounds, in hundredths."""
     outcomes = {}
-    for (low, high), sentence, pairs, *others in predictions:
-        gaps = [gap(runs, *pair, *others) for pair in pairs]
+    for (low, high), sentence, gaps in predictions:
         held = all(low <= 100 * each["difference"] <= high for each in gaps)
         outcomes[sentence] = held, "; ".join(map(change, gaps))
     return outcomes

@@ -250,14 +250,14 @@ def judge(runs: list[dict]) -> dict[str, tuple[bool, str]]:
     """By the sentence of each prediction True if it held, and its numbers."""
     over_repeats, over_seeds = sds(runs)
     apart = {"difference": over_repeats - over_seeds, "interval": None}
-    outcomes = grid.judge(runs, [*PREDICTIONS.values()], gap)
-    return outcomes | {SDS: (abs(apart["difference"]) <= 0.01, grid.change(apart))}
+    predictions = grid.with_gaps(runs, PREDICTIONS.values(), gap)
+    return grid.judge([*predictions, ((-1, 1), SDS, [apart])])
 
 
 def verdicts(runs: list[dict], abouts: list[str]) -> str:
     """Some predictions and their outcomes, as a table in Markdown."""
     chosen = [PREDICTIONS[about] for about in abouts]
-    return grid.verdict_table(grid.judge(runs, chosen, gap))
+    return grid.verdict_table(grid.judge(grid.with_gaps(runs, chosen, gap)))
 
 
 def main(config: GridConfig) -> None:
