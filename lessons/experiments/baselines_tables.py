@@ -11,7 +11,6 @@ from lessons.experiments.baselines import BUDGETS, GROUP_SIZES, TASKS
 from lessons.experiments.compare_tables import README
 from lessons.experiments.estimators import BATCH
 from lessons.experiments.grid import cell, load_runs, markdown, select
-from lessons.experiments.paired import LEVEL
 
 MEAN = "R − mean"  # what the others are compared with
 COLUMNS = {  # by heading: a task and an outcome
@@ -23,11 +22,9 @@ COLUMNS = {  # by heading: a task and an outcome
 def gaps_table(table: dict[str, dict]) -> str:
     """The differences from R − mean, accuracies in its own row, and how many differences survive
     the correction."""
-    gaps = [number["gap"] for columns in table.values() for number in columns.values()]
-    tested = [gap["p_holm"] < LEVEL for gap in gaps if "p_holm" in gap]
-    seeds = len(table[MEAN]["arithmetic, at the end"]["seeds"])
-    note = f"{seeds} seeds; {sum(tested)} of {len(tested)} comparisons are bold."
-    return f"{grid.gaps_table('A', table, MEAN)}\n\n{note}"
+    gaps = [number["gap"] for row in table if row != MEAN for number in table[row].values()]
+    seeds = table[MEAN]["arithmetic, at the end"]["seeds"]
+    return f"{grid.gaps_table('A', table, MEAN)}\n\n{grid.note(seeds, gaps)}"
 
 
 def learned(runs: list[dict], trials: list[dict]) -> dict[str, dict]:

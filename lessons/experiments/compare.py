@@ -40,11 +40,12 @@ from algorithms import dr_grpo
 from lessons.experiments import compare_figures, compare_tables, paired
 from lessons.experiments.compare_tables import FIGURES, LADDER, README, RESULTS
 from lessons.experiments.grid import Grid, GridConfig, compact, digest, rounded, write_pages
+from lessons.experiments.learning import pass_and_majority
 from lessons.experiments.pool import silence
 from lessons.experiments.update_norm import measured
 from lessons.workshop.losses import averaged_as_grpo, over_mixed
-from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems
-from toy_env.evaluate import majority_at_k, pass_at_k
+from toy_env import arithmetic
+from toy_env.arithmetic import LEVELS, held_out_problems
 from toy_env.held_out import evaluate
 from toy_env.model import load_policy
 from toy_env.run import parse
@@ -57,7 +58,7 @@ WITHOUT_KL = ("REINFORCE", "DAPO", "CISPO")
 # Adam it grows about with the power 0.75 of the rate, and at 2e-4 REINFORCE's is 1.525 times as
 # long as GRPO's, DAPO's 1.035 times.
 MATCHED = {"REINFORCE": {"learning_rate": 1.1e-4}, "DAPO": {"learning_rate": 1.9e-4}}
-KS, SAMPLES = (1, 4, 64), 128  # for pass@k and majority@k
+KS, SAMPLES, KINDS = (1, 4, 64), 128, ("majority", "pass")  # for majority@k and pass@k
 STEPS = 60  # rollout batches of every run
 
 # At the defaults no completion reaches the limit of 56 tokens, and with 4 updates a batch the clip
@@ -255,21 +256,16 @@ def summary(folder: Path) -> dict:
 
 
 def sample_many(run: Run, output: Path) -> dict:
-    """The unbiased pass@k and majority@k of each held-out problem, from SAMPLES completions of a
-    trained policy: lists (KS, problems)."""
+    """`pass_and_majority` on held-out problems, from SAMPLES completions of a trained policy: lists
+    (KS, problems)."""
     model = "base"
     if run.arm.script:
         train(run, output)
         model = str(run.folder(output) / "checkpoint")
     problems = held_out_problems(64, LEVELS)
     sampled = evaluate(*load_policy(model), problems, samples=SAMPLES, max_new_tokens=56)
-    right = [int(correct.sum()) for correct in sampled.correct]
-    answers = [[extract_answer(text) for text in texts] for texts in sampled.texts]
-    votes = [(of_one, problem.answer) for of_one, problem in zip(answers, problems)]
-    return {
-        "pass": [[pass_at_k(SAMPLES, n, k) for n in right] for k in KS],
-        "majority": [[majority_at_k(*of_one, k) for of_one in votes] for k in KS],
-    }
+    rates = [pass_and_majority(sampled, problems, arithmetic, k) for k in KS]
+    return {kind: [of_k[kind] for of_k in rates] for kind in KINDS}
 
 
 # ---------------------------------------------------------------------- experiments
@@ -286,8 +282,7 @@ def made(experiment: str, config: Config, grid: Grid) -> dict:
         for name, arm in arms.items():
             runs = [Run(arm, seed) for seed in (seeds if arm.script else (0,))]
             results = grid.run(partial(sample_many, output=grid.path), runs, "samples")
-            kinds = ("majority", "pass")
-            rates[name] = {kind: np.array([each[kind] for each in results]) for kind in kinds}
+            rates[name] = {kind: np.array([each[kind] for each in results]) for kind in KINDS}
         return rounded(numbers | compare_tables.sampling_numbers(rates, KS))
     summaries = {}
     for name, arm in EXPERIMENTS[experiment].items():

@@ -91,10 +91,9 @@ def tidy(axis, heading: str, label: str) -> None:
 
 
 def finish(figure: Figure, path: Path) -> None:
-    """Put the legend below all panels, in rows of equal length, and write the file."""
+    """Put the legend below all panels, long ones in two rows, and write the file."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    widest = 0.65 + 0.075 * max(map(len, labels))  # inches of an entry, at this font size
-    rows = math.ceil(len(labels) / int(figure.get_figwidth() / widest))
-    layout = {"ncols": math.ceil(len(labels) / rows), "frameon": False, "handlelength": 3.5}
+    rows = 1 + sum(map(len, labels)) // 100
+    layout = {"ncols": len(labels) // rows, "frameon": False, "handlelength": 3.5}
     figure.legend(handles, labels, loc="outside lower center", **layout)
     figure.savefig(path, dpi=110)

@@ -11,7 +11,6 @@ import numpy as np
 
 from lessons.experiments import grid, paired
 from lessons.experiments.grid import cell, markdown, short
-from lessons.experiments.paired import LEVEL
 
 RESULTS = Path(__file__).parent / "results.json"
 README, FRONT = RESULTS.parent / "README.md", RESULTS.parents[2] / "README.md"
@@ -242,12 +241,8 @@ def sampling_table(results: dict) -> str:
 def note(results: dict) -> str:
     """The sentence below a table: how many seeds it has, how many comparisons are bold, and how
     many seeds it would take to see one point."""
-    parts = [f"{len(results['seeds'])} seeds"]
-    if "sd" not in results:  # over seeds and problems
-        parts.append("brackets: bootstrap over seeds and problems")
-        parts.append("after the comma, points above the base")
-    tested = [c["p_holm"] < LEVEL for c in results["comparisons"]]
-    text = f"{'; '.join(parts)}; {sum(tested)} of {len(tested)} comparisons are bold."
+    more = "; brackets: bootstrap over seeds and problems; after the comma, points above the base"
+    text = grid.note(results["seeds"], results["comparisons"], "" if "sd" in results else more)
     if results.get("sd"):
         text += f" To see one point takes {results['seeds_for_a_point']} seeds."
     return text

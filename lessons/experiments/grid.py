@@ -196,6 +196,12 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def note(seeds: list, comparisons: list[dict], more: str = "") -> str:
+    """The sentence below a table: how many seeds it has, and how many comparisons are bold."""
+    bold = sum(comparison["p_holm"] < LEVEL for comparison in comparisons)
+    return f"{len(seeds)} seeds{more}; {bold} of {len(comparisons)} comparisons are bold."
+
+
 def gaps_table(heading: str, numbers: dict[str, dict], base: str) -> str:
     """What `against` returns: the base's means, and the others' differences from them."""
     rows = []

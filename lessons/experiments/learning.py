@@ -6,19 +6,30 @@ the time of the script's.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 
 import numpy as np
 import torch
 from torch.nn.utils import clip_grad_norm_
 
-from toy_env.held_out import evaluate, held_out
+from toy_env.evaluate import majority_at_k, pass_at_k
+from toy_env.held_out import Evaluation, evaluate, held_out
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps
 from toy_env.run import Run
 
 EVALUATED = 1024  # held-out completions of an evaluation
+
+
+def pass_and_majority(
+    sampled: Evaluation, problems: Sequence, task: ModuleType, k: int
+) -> dict[str, list[float]]:
+    """The unbiased pass@k ("pass") and majority@k ("majority") of each problem."""
+    passed = [pass_at_k(len(row), int(row.sum()), k) for row in sampled.correct]
+    answers = [[task.extract_answer(text) for text in texts] for texts in sampled.texts]
+    voted = [majority_at_k(row, problem.answer, k) for row, problem in zip(answers, problems)]
+    return {"pass": passed, "majority": voted}
 
 
 def warm_up(config, number: int) -> float:

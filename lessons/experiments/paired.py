@@ -15,7 +15,7 @@ try:
 except ImportError:  # the lessons do without them
     stats = None
 
-POWER, LEVEL = 0.8, 0.05
+LEVEL = 0.05
 T_975 = {5: 2.7764451, 10: 2.2621572}  # quantile of Student's t by seeds, where scipy is missing
 DRAWS = 2000  # samples of the bootstrap
 
@@ -69,7 +69,7 @@ def seeds_needed(sd: float, size: float) -> int:
     """The number of pairs, at least 2, at which a difference `size`, whose standard deviation over
     seeds is `sd`, is seen in 80 % of repetitions (paired t test, two-sided, level .05, no
     correction for many comparisons)."""
-    return next(n for n in count(2) if TTestPower().power(size / sd, n, LEVEL) >= POWER)
+    return next(n for n in count(2) if TTestPower().power(size / sd, n, LEVEL) >= 0.8)
 
 
 # ---------------------------------------------------------------------- over seeds and problems

@@ -41,8 +41,8 @@ from lessons.experiments.grid import (
     short,
     write_pages,
 )
+from lessons.experiments.learning import pass_and_majority
 from lessons.experiments.pool import silence
-from toy_env.evaluate import majority_at_k, pass_at_k
 from toy_env.held_out import held_out_report
 from toy_env.model import load_policy
 from toy_env.run import parse
@@ -150,10 +150,8 @@ def measured(model: Path) -> dict:
     problems = sums.held_out_problems(PROBLEMS)
     limits = {"samples": SAMPLES, "max_new_tokens": 8, "temperature": 1.0}
     report, sampled = held_out_report(policy, tokenizer, problems, task=sums, **limits)
-    solved = [pass_at_k(SAMPLES, int(n), SAMPLES) for n in sampled.correct.sum(axis=1)]
-    votes = [[sums.extract_answer(text) for text in texts] for texts in sampled.texts]
-    voted = [majority_at_k(row, p.answer, SAMPLES) for row, p in zip(votes, problems)]
-    means = {"pass@16": float(np.mean(solved)), "majority@16": float(np.mean(voted))}
+    rates = pass_and_majority(sampled, problems, sums, SAMPLES)
+    means = {f"{kind}@{SAMPLES}": float(np.mean(each)) for kind, each in rates.items()}
     return report["accuracy"]["all"] | means | {"entropy": report["entropy"]}
 
 
