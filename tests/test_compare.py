@@ -131,7 +131,7 @@ def test_every_arm_has_its_own_folder(tmp_path):
     for experiment in compare.EXPERIMENTS.values():
         arms += experiment.values()
     folders = {Run(arm, 0).folder(tmp_path) for arm in arms}
-    assert len(folders) == len({str(arm) for arm in arms}) == 9 + 6 + 2 + 2 + 6 + 1 + 5
+    assert len(folders) == len({str(arm) for arm in arms}) == 9 + 6 + 2 + 2 + 6 + 1 + 5 + 1
 
 
 @pytest.mark.slow
@@ -195,11 +195,11 @@ def test_a_run_is_summed_up_by_hand(tmp_path):
 @pytest.mark.slow
 def test_the_program_makes_the_numbers_of_every_arm(tmp_path, monkeypatch, spy, in_this_process):
     few = {"GRPO": "grpo", "DAPO": "dapo"}
-    for module in (compare, compare_tables):
-        monkeypatch.setattr(module, "LADDER", few)
+    monkeypatch.setattr(compare_tables, "LADDER", few)
     monkeypatch.setattr(compare, "COMMON", SMALL | {"eval_every": 1})
     arms = {title: compare.of_script(title) for title in few}
     monkeypatch.setitem(compare.EXPERIMENTS, "shared", arms)
+    monkeypatch.setitem(compare.EXPERIMENTS, "sampling", {"base": Arm("", {})} | arms)
     monkeypatch.setattr(compare, "SAMPLES", 64)
     problems = compare.held_out_problems(2, compare.LEVELS)
     monkeypatch.setattr(compare, "held_out_problems", lambda n, levels: problems)
@@ -272,10 +272,10 @@ def test_samplings_are_compared_problem_by_problem(monkeypatch):
     """The spread between problems is in both; of a difference only its own is left."""
     monkeypatch.setattr(paired, "DRAWS", 200)
     rng = np.random.default_rng(0)
-    base = rng.random((1, len(compare.KS), 50))
+    base = rng.random((len(compare.KS), 50))
     better = base + 0.02 + 0.001 * rng.normal(size=(4, 1, 50))
-    rates = {"base": {"pass": base, "majority": base}}
-    rates["GRPO"] = {"pass": better, "majority": base.repeat(4, axis=0)}
+    rates = {"base": [{"pass": base, "majority": base}]}
+    rates["GRPO"] = [{"pass": of_seed, "majority": base} for of_seed in better]
     for c in compare_tables.sampling_numbers(rates, compare.KS)["comparisons"]:
         if c["number"].startswith("pass"):
             assert c["difference"] == pytest.approx(0.02, abs=1e-3) and c["p_holm"] < 0.05

@@ -58,7 +58,7 @@ WITHOUT_KL = ("REINFORCE", "DAPO", "CISPO")
 # Adam it grows about with the power 0.75 of the rate, and at 2e-4 REINFORCE's is 1.525 times as
 # long as GRPO's, DAPO's 1.035 times.
 MATCHED = {"REINFORCE": {"learning_rate": 1.1e-4}, "DAPO": {"learning_rate": 1.9e-4}}
-KS, SAMPLES, KINDS = (1, 4, 64), 128, ("majority", "pass")  # for majority@k and pass@k
+KS, SAMPLES = (1, 4, 64), 128  # for pass@k and majority@k
 STEPS = 60  # rollout batches of every run
 
 # At the defaults no completion reaches the limit of 56 tokens, and with 4 updates a batch the clip
@@ -154,6 +154,7 @@ EXPERIMENTS = {  # the arms of each by their names in the tables
         "token mean": Arm("dapo", COMMON | TOKEN_MEAN),
         "token mean over mixed groups": Arm("dapo", COMMON | TOKEN_MEAN, MIXED),
     },
+    "sampling": {"base": Arm("", {})} | {title: SHARED[title] for title in LADDER},
 }
 
 
@@ -265,7 +266,7 @@ def sample_many(run: Run, output: Path) -> dict:
     problems = held_out_problems(64, LEVELS)
     sampled = evaluate(*load_policy(model), problems, samples=SAMPLES, max_new_tokens=56)
     rates = [pass_and_majority(sampled, problems, arithmetic, k) for k in KS]
-    return {kind: [of_k[kind] for of_k in rates] for kind in KINDS}
+    return {kind: [of_k[kind] for of_k in rates] for kind in rates[0]}
 
 
 # ---------------------------------------------------------------------- experiments
@@ -273,24 +274,19 @@ def sample_many(run: Run, output: Path) -> dict:
 
 def made(experiment: str, config: Config, grid: Grid) -> dict:
     """Make the runs of an experiment and draw its figure. Returns its numbers as plain data."""
-    figure = (FIGURES if config.publish else grid.path) / f"{experiment}.png"
-    seeds = range(config.seeds)
-    machine = f"{platform.machine()}, torch {torch.__version__}"
-    numbers = {"machine": machine, "seeds": [*seeds]}
-    if experiment == "sampling":
-        rates, arms = {}, {"base": Arm("", {})} | {title: of_script(title) for title in LADDER}
-        for name, arm in arms.items():
-            runs = [Run(arm, seed) for seed in (seeds if arm.script else (0,))]
-            results = grid.run(partial(sample_many, output=grid.path), runs, "samples")
-            rates[name] = {kind: np.array([each[kind] for each in results]) for kind in KINDS}
-        return rounded(numbers | compare_tables.sampling_numbers(rates, KS))
-    summaries = {}
+    function, folder = (sample_many, "samples") if experiment == "sampling" else (train, "runs")
+    results = {}
     for name, arm in EXPERIMENTS[experiment].items():
-        runs = [Run(arm, seed) for seed in seeds]
-        summaries[name] = grid.run(partial(train, output=grid.path), runs)
+        runs = [Run(arm, seed) for seed in range(config.seeds if arm.script else 1)]
+        results[name] = grid.run(partial(function, output=grid.path), runs, folder)
+    machine = f"{platform.machine()}, torch {torch.__version__}"
+    numbers = {"machine": machine, "seeds": [*range(config.seeds)]}
+    if experiment == "sampling":
+        return rounded(numbers | compare_tables.sampling_numbers(results, KS))
     if experiment in compare_figures.PANELS:
-        compare_figures.draw(compare_figures.PANELS[experiment], summaries, figure)
-    numbers["arms"] = compare_tables.training_numbers(summaries)
+        figure = (FIGURES if config.publish else grid.path) / f"{experiment}.png"
+        compare_figures.draw(compare_figures.PANELS[experiment], results, figure)
+    numbers["arms"] = compare_tables.training_numbers(results)
     return rounded(numbers | compare_tables.compared(experiment, numbers["arms"]))
 
 

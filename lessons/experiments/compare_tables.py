@@ -58,22 +58,23 @@ def training_numbers(arms: dict[str, list[dict]]) -> dict:
     return results
 
 
-def sampling_numbers(arms: dict[str, dict[str, np.ndarray]], ks: tuple[int, ...]) -> dict:
-    """The same from each arm's rates of "pass" and "majority", arrays (seeds, ks, problems): the
-    mean at each k with its interval; and the differences from the base that the table shows,
-    problem by problem."""
+def sampling_numbers(arms: dict[str, list[dict]], ks: tuple[int, ...]) -> dict:
+    """The same from each arm's rates by seed of "majority" and "pass", (ks, problems): the mean at
+    each k with its interval; and the differences from the base that the table shows, problem by
+    problem."""
 
     def at(rates: np.ndarray, k: int) -> dict:
         of_k = rates[:, ks.index(k)]  # (seeds, problems)
         return {"k": k, "mean": float(of_k.mean()), "interval": paired.interval_over_both(of_k)}
 
-    means, comparisons = {}, []
-    for arm, kinds in arms.items():
-        means[arm] = {kind: [at(rates, k) for k in ks] for kind, rates in kinds.items()}
+    rates, means, comparisons = {}, {}, []
+    for arm, runs in arms.items():
+        rates[arm] = {kind: np.array([run[kind] for run in runs]) for kind in ("majority", "pass")}
+        means[arm] = {kind: [at(each, k) for k in ks] for kind, each in rates[arm].items()}
         if arm == "base":
             continue
         for kind, k in SAMPLED[:-1]:  # the base's .999 leaves no room at the last
-            gaps = (kinds[kind] - arms["base"][kind])[:, ks.index(k)]
+            gaps = (rates[arm][kind] - rates["base"][kind])[:, ks.index(k)]
             names = {"arm": arm, "other": "base", "number": f"{kind}@{k}"}
             comparisons.append(names | paired.difference_over_both(gaps))
     paired.holm(comparisons)
