@@ -1,7 +1,7 @@
 """A step of grpo.py against the same step of TRL's GRPOTrainer. A benchmark, not a test.
 
     pip install -e '.[parity]'                          for TRL
-    python lessons/experiments/bench_speed.py           about 10 minutes; leave the machine alone
+    python lessons/experiments/bench_speed.py           about 5 minutes; leave the machine alone
     python lessons/experiments/bench_speed.py --real    real_model.py's model instead: 40 minutes
 
 With --publish the numbers go to bench_speed.json beside this file, those of --real to an entry of
@@ -10,8 +10,7 @@ their own, and from there into the tables of README.md and toy_env/README.md.
 Each side has a process of its own. They take turns, step by step, so that whatever slows the
 machine slows both. Both do the same work: the same model, prompts, group size and length limit,
 four updates a step, KL to a reference. The learning rate is 1e-12, so that the policy does not
-change and all steps sample the same cost. The larger model is the shipped one inside matrices of
-ten times the size, zero elsewhere: it computes the same logits.
+change and all steps sample the same cost.
 
 With --real a step is 64 completions of exactly 8 and of exactly 64 tokens by SmolLM2-135M, in two
 updates without KL: its end token is one that it does not write. At 64 tokens grpo.py computes each
@@ -19,9 +18,7 @@ forward pass twice, to save memory, unless a pass holds a whole minibatch (WHOLE
 peak of a process; that of grpo.py is also measured with the settings of MEMORY.
 """
 
-import copy
 import json
-import math
 import multiprocessing
 import os
 import platform
@@ -34,7 +31,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import torch
 from tqdm import tqdm
 
 from algorithms import grpo
@@ -135,35 +131,10 @@ def work(connection, side: Callable, settings: dict) -> None:
 # ---------------------------------------------------------------------- in the parent process
 
 
-def make_models(folder: str) -> dict[str, dict]:
-    """Train a policy, and put it and the base into matrices ten times as large. Returns the
-    settings for each of the four, the small ones first."""
-    from transformers import AutoModelForCausalLM
-
+def toy_cases(folder: str) -> dict[str, dict]:
+    """The shipped policy, and one that is trained here: its completions are longer."""
     grpo.train(grpo.Config(steps=40, eval_problems=1, run_dir=f"{folder}/run"))
-    cases, wide_cases = {}, {}
-    for name, source in (("base", "base"), ("trained", f"{folder}/run/checkpoint")):
-        policy, tokenizer = load_policy(source)
-        config = copy.deepcopy(policy.config)
-        share = config.hidden_size / 208
-        config.update({"hidden_size": 208, "num_attention_heads": 13, "num_key_value_heads": 13})
-        config.update({"intermediate_size": 544, "rms_norm_eps": config.rms_norm_eps * share})
-        wide = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-        small = dict(policy.named_parameters())
-        with torch.no_grad():
-            for key, parameter in wide.named_parameters():
-                # RMSNorm divides by the root of a mean over more entries, most of them 0: its
-                # weights make up for it.
-                value = small[key] * math.sqrt(share) if "norm" in key else small[key]
-                parameter.zero_()[tuple(slice(0, n) for n in value.shape)] = value
-        ids = torch.randint(3, 19, (64, 40))
-        logits = (network(input_ids=ids).logits for network in (wide, policy))
-        torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-4)
-        for part in (wide, tokenizer):
-            part.save_pretrained(f"{folder}/{name}-10x")
-        cases[name] = {"model": source}
-        wide_cases[f"{name}, 10x"] = {"model": f"{folder}/{name}-10x"}
-    return cases | wide_cases
+    return {"base": {"model": "base"}, "trained": {"model": f"{folder}/run/checkpoint"}}
 
 
 def real_cases(folder: str) -> dict[str, dict]:
@@ -231,7 +202,7 @@ def main(config: Config) -> None:
     memory = {}
     with tempfile.TemporaryDirectory() as folder:
         with silence():
-            cases = (real_cases if config.real else make_models)(folder)
+            cases = (real_cases if config.real else toy_cases)(folder)
         steps = 4 if config.real else 20  # timed ones of each side
         models = {name: measure(case, steps) for name, case in tqdm(cases.items())}
         for name, more in MEMORY.items() if config.real else ():
