@@ -31,6 +31,7 @@ from lessons.experiments import sums
 from lessons.experiments.estimators import each_score, moments
 from lessons.experiments.grid import Grid, load_runs, markdown, rounded, short, write_pages
 from lessons.experiments.real_model import MODEL, PAGE, RESULTS, Config, prepare
+from lessons.identity import sigma, update_norm_squared
 from lessons.workshop.float64 import to_float64
 from toy_env.arithmetic import MOST_HELD_OUT
 from toy_env.model import load_policy, model_prompts
@@ -130,13 +131,12 @@ def measure(run: Run) -> dict:
     for k in range(1, G):
         if len(kinds[0]) < k or len(kinds[1]) < G - k:
             continue  # too few of a kind for groups without replacement
-        sigma, squares = np.sqrt(k * (G - k)) / G, []
-        a = sigma * np.repeat([1 / k, -1 / (G - k)], [k, G - k])
+        squares, a = [], sigma(k, G) * np.repeat([1 / k, -1 / (G - k)], [k, G - k])
         for _ in range(GROUPS // G):
             picked = [rng.choice(kind, n, replace=False) for kind, n in zip(kinds, (k, G - k))]
             rows = np.concatenate(picked)
             squares.append(a @ inner[np.ix_(rows, rows)] @ a)
-        formula = sigma**2 * squared + ((G - k) * v_right + k * v_wrong) / G**2
+        formula = update_norm_squared(k, G, squared, v_right, v_wrong)
         lengths[str(k)] = [np.mean(squares), formula]
     return rounded({"v right": v_right, "v wrong": v_wrong, "lengths": lengths})
 
