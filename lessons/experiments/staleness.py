@@ -93,20 +93,21 @@ def train(run: Run) -> dict:
         generator = torch.Generator().manual_seed(run.repeat)
         for weight in policy.parameters():
             weight.data *= 1 + ROUNDING * torch.randn(weight.shape, generator=generator)
-    updates, batches, last, numbers = [], [], {}, count(1)
+    seen, last, numbers = {"stopped": [], "moved": [], "length": []}, {}, count(1)
 
     def collect(learner, policy, *others) -> tuple[Rollout, Tensor]:
         """Sample in another precision; the loss's ratio is between the trainer's policies, now and
         when it sampled."""
         sampler = in_precision(policy, run.sampler)
         rollout, rewards = grpo.collect(learner, sampler, *others)
-        batches.append({"length": rollout.mask.sum(dim=1).double().mean().item()})
+        seen["length"].append(rollout.mask.sum(dim=1).double().mean())
         log_ratio = torch.zeros_like(rollout.old_logps)
         if sampler is not policy:
             with torch.no_grad():
                 trainers = completion_logps(policy, rollout, 1.0)
             log_ratio, rollout.old_logps = trainers - rollout.old_logps, trainers
-            batches[-1] |= spread(log_ratio, rollout.mask)
+            for name, value in spread(log_ratio, rollout.mask).items():
+                seen.setdefault(name, []).append(value)
         last["weights"] = sampling_weights(log_ratio, run.correction)  # (P·G, 1) or (P·G, T)
         return rollout, rewards
 
@@ -121,9 +122,8 @@ def train(run: Run) -> dict:
         loss, A, mask = ARMS[run.arm](logps=logps, **batch), batch["advantages"], batch["mask"]
         if A.any() or not run.step_length:  # else there is no step
             (gradient,) = torch.autograd.grad(loss, logps, retain_graph=True)  # (b, T)
-            stopped = (gradient == 0)[mask & (A != 0)].double().mean().nan_to_num()
-            moved = (logps - batch["old_logps"]).abs()[mask].double().mean()
-            updates.append([stopped.item(), moved.item()])
+            seen["stopped"].append((gradient == 0)[mask & (A != 0)].double().mean().nan_to_num())
+            seen["moved"].append((logps.detach() - batch["old_logps"]).abs()[mask].double().mean())
         return loss
 
     def update(policy, optimizer: torch.optim.Optimizer, config, step: int) -> None:
@@ -145,8 +145,7 @@ def train(run: Run) -> dict:
     evaluated = (EARLY,) if run.staleness == 8 else ()
     replaced = {"collect": collect, "policy_loss": policy_loss, "update": update}
     learnt = learn(grpo, settings, advantages, **replaced, policy=policy, evaluated=evaluated)
-    means = dict(zip(("stopped", "moved"), np.mean(updates, axis=0).tolist()))
-    means |= {name: float(np.mean([batch[name] for batch in batches])) for name in batches[0]}
+    means = {name: float(np.mean(values)) for name, values in seen.items()}
     return rounded({"accuracy": [*learnt["held_out"], learnt["end"]]} | means)
 
 
