@@ -1,4 +1,4 @@
-# %% [markdown] 30 minutes
+# %% [markdown] 28 minutes
 # # 8 · Silent groups
 #
 # GRPO (group relative policy optimization) learns from disagreement. If all completions of a prompt are right, or all are wrong, their
@@ -9,10 +9,18 @@
 # >
 # > In our runs: 29 % of the base model's groups of 8 are silent; if every problem had the mean difficulty, it would be 3 %.
 #
-# So compute the silent share of each problem and average last: it tells, before training, how many completions will be wasted.
+# So compute the silent share of each problem, and average last. Then you know before a run how many of its first completions will be wasted.
 #
-# Our base model answers 128 problems, 32 times each. From the first 16 completions of each problem we predict how often groups formed from
-# the *other* 16 are silent.
+# The smallest case: two sets of two problems. In both sets half of all completions are right. They differ in $p$, the probability that a
+# completion of a problem is right:
+#
+# | $p$ of the two problems | silent groups of 2 | silent groups of 8 |
+# |---|---|---|
+# | .5 and .5 | .5² + .5² = 50 % | 0.8 % |
+# | .1 and .9 | .1² + .9² = 82 % | 43 % |
+#
+# Now a real set: our base model answers 128 problems, 32 times each. From the first 16 completions of each problem we predict how often groups
+# of the *other* 16 are silent.
 
 # %% [fold]
 import random
@@ -24,7 +32,7 @@ import torch
 from lessons import identity
 from lessons.clinic import signs
 from lessons.experiments import bigmath
-from lessons.workshop.kit import check, knob, show
+from lessons.workshop.kit import check, show
 from lessons.workshop.parts import lesson_08
 from lessons.workshop.parts.lesson_08 import tenfold
 from toy_env.arithmetic import LEVELS, reward, sample_problems
@@ -47,16 +55,18 @@ for G in (2, 4, 8):
     table[G] = [100 * share for share in (counted.mean(), predicted.mean(), at_mean)]
 assert 0.3 < R.mean() < 0.4
 assert [round(table[8][of]) for of in (0, 2)] == [29, 3]  # as the claim says
+assert [round(100 * identity.silent_rate(p, 8), 1) for p in (0.5, 0.1)] == [0.8, 43.0]
 show(lesson_08.our_model(solve_rates, table))
 
 # %% [text]
 # *Left: {=R.mean():.0%} of the completions are right, but problem by problem between {=solve_rates.min():.0%} and
-# {=solve_rates.max():.0%}. Right: {=table[8][0]:.0f} % of groups of 8 are silent. Problem by problem we predict {=table[8][1]:.0f} %: the share
-# of silent groups among all sets of 8 of the first 16 completions (exercise 2). The difference is within chance: {=missed[0]:.1f} points, with
-# a 95 % interval over problems from −{=-missed[1]:.1f} to {=missed[2]:.1f}. If every problem were of mean difficulty, hardly any group would
-# be silent ({=table[8][2]:.0f} %).*
+# {=solve_rates.max():.0%}. Right: {=table[8][0]:.0f} % of the groups of 8 are silent. Problem by problem we predict {=table[8][1]:.0f} %, from the
+# mean difficulty {=table[8][2]:.0f} %. (The {=missed[0]:.1f} points between counted and predicted are within chance,
+# 95 % interval over problems −{=-missed[1]:.1f} to {=missed[2]:.1f}.)*
 #
-# In a formula, for a prompt that is solved with probability $p$ and groups of $G$ completions:
+# ## The formula
+#
+# For a prompt that is solved with probability $p$ and groups of $G$ completions:
 #
 # $$S(p) \;=\; p^G + (1-p)^G$$
 #
@@ -71,30 +81,30 @@ show(lesson_08.our_model(solve_rates, table))
 # both. In either case every reward equals the group's mean, so every advantage is 0, and so is the update. ∎ (A KL, Kullback–Leibler,
 # penalty still pulls.)
 #
-# **1. Same mean, ten times the silence.** Build two sets of four prompts with the same mean success probability. In groups of 8 the first
-# set is to be silent at least ten times as often as the second. (Keep every $p$ between .05 and .95.)
+# **1. Same mean, ten times the silence.** At our model's mean, $p = .36$, 2.8 % of the groups of 8 are silent. Build four prompts with this mean
+# of whose groups at least ten times as many are silent. (Keep every $p$ between .05 and .95.)
 
 # %% [exercise]
-sets = ...  # [[?, ?, ?, ?], [?, ?, ?, ?]]: p of the first set, then of the second
+prompts_p = ...  # [?, ?, ?, ?]: p of each prompt
 
 
 # %% [check]
-check("8.1", tenfold(sets))
+check("8.1", tenfold(prompts_p))
 
 # %% [hint]
-# For which $p$ is $p^8 + q^8$ smallest, and for which is it largest? Then keep the mean.
+# For which $p$ is $p^8 + q^8$ large? Take as many such prompts as possible. The last one makes the mean right.
 
 # %% [solution]
-sets = [[0.05, 0.05, 0.95, 0.95], [0.5, 0.5, 0.5, 0.5]]  # silent: 66 % and 0.8 %
+prompts_p = [0.05, 0.05, 0.95, 0.39]  # silent: 66, 66, 66 and 2 %, on average 50 %
+
+# %% [markdown]
+# The reason: $S$ is convex, that is, its curve over $p$ bends upwards everywhere. So at one and the same mean, any spread of $p$ adds silence.
 
 # %% [markdown]
 # ## A real mix
 #
-# Big-Math ([2502.17387](https://arxiv.org/abs/2502.17387)) states, for each of 215,608 problems, how many of 64 completions of a Llama-3.1-8B model are right. We read the counts off a
-# figure in Bay and Yearick ([2607.00152](https://arxiv.org/abs/2607.00152)), called "the paper" from here on.
-#
-# Nobody knows a problem's $p$; we know $c$ of $n = 64$. So we count: every subset of $G$ of the 64 completions is a group, and the share of
-# silent ones among *all* subsets is an **unbiased** estimate of $S(p)$. (The paper's closed form is a **plug-in**: it puts $c/n$ for $p$. As $p^G + q^G$ is convex, the noise in $c/n$ raises its mean.)
+# Big-Math ([2502.17387](https://arxiv.org/abs/2502.17387)) states, for each of 215,608 problems, how many of 64 completions of a Llama-3.1-8B
+# model are right:
 
 # %% [fold]
 right64, h = np.arange(65), bigmath.SHARE  # h[k]: the share of problems with k of 64 right
@@ -115,18 +125,18 @@ for G in published:
     assert np.allclose(counts @ estimates, truth, atol=1e-12)
     assert (counts @ identity.silent_rate_plug_in(right64, 64, G) >= truth).all()
 mean_right = h @ right64 / 64
-show(lesson_08.histogram_and_rates(h, plug_in, unbiased))
+at_mean = {G: 100 * identity.silent_rate(mean_right, G) for G in published}
+show(lesson_08.histogram(h))
 
 # %% [text]
-# *Left: problems by their number of right completions. Right: of Big-Math's groups of 8, {=unbiased[8]:.0f} % are silent, of groups of 64
-# {=unbiased[64]:.0f} %. The plug-in is {=plug_in[8] - unbiased[8]:.1f} points too high at G = 8, and {=plug_in[64] - unbiased[64]:.1f} at 64.*
+# *{=h[64]:.1%} of the problems are solved 64 times in 64, {=h[0]:.1%} never. On average {=mean_right:.0%} of the completions are
+# right.*
 #
-# On average {=mean_right:.0%} of the completions are right. If that were every problem's $p$, {=identity.silent_rate(mean_right, 8):.1%} of
-# the groups of 8 would be silent.
-
-# %% [markdown]
-# **2. Unbiased, from n completions.** You drew $n$ completions of a problem; $c$ are right. Estimate, without bias, how often groups of
-# $G \le n$ are silent. (Plain integers; `comb(n, k)` is imported.)
+# Nobody knows a problem's $p$, only that $c$ of $n = 64$ completions were right. So count: every subset of $G$ of the 64 is a group, and the
+# share of silent ones among *all* subsets is an **unbiased** estimate of $S(p)$.
+#
+# **2. Unbiased, from n completions.** Write this estimate. (Plain integers; `comb(n, k)` is imported.) Then average last: `h[c]` is the share
+# of problems with $c$ of 64 right, so `h @ [estimate(c, 64, 8) for c in range(65)]` is Big-Math's share of silent groups of 8.
 
 
 # %% [exercise]
@@ -147,6 +157,16 @@ def estimate(c, n, G):
     return (comb(c, G) + comb(n - c, G)) / comb(n, G)
 
 
+# %% [text]
+# The mean misses most of the silence:
+#
+# | silent groups in %, $G$ = | 4 | 8 | 16 | 64 |
+# |---|---|---|---|---|
+# | problem by problem, then the mean (unbiased) | {=unbiased[4]:.0f} | {=unbiased[8]:.0f} | {=unbiased[16]:.0f} | {=unbiased[64]:.0f} |
+# | if every problem had $p$ = {=mean_right:.2f} | {=at_mean[4]:.0f} | {=at_mean[8]:.1f} | {=at_mean[16]:.1f} | {=at_mean[64]:.1f} |
+#
+# (We read the counts off a figure of Bay and Yearick, [2607.00152](https://arxiv.org/abs/2607.00152), called "the paper" from here on.)
+
 # %% [markdown]
 # ## Training moves the mix
 #
@@ -164,8 +184,8 @@ show(lesson_08.in_training(trained))
 
 # %% [markdown]
 # **3. Partial credit.** Can the all-wrong groups be made to speak? A wrong completion now gets half a point if its format is right, which
-# happens with probability $h$. Rewards are 0, ½ or 1, and a group is silent if all its rewards are equal. How often is it? (Then put in $p = .01$, $h = .5$, $G = 8$, and compare with
-# $h = 0$: nearly all silent groups speak again. But what do they teach?)
+# happens with probability $h$. Rewards are 0, ½ or 1, and a group is silent if all its rewards are equal. How often is it? (Then put in
+# $p = .01$, $G = 8$, once with $h = 0$ and once with $h = .5$.)
 
 
 # %% [exercise]
@@ -187,29 +207,31 @@ def silent_with_credit(p, h, G):
     return p**G + ((1 - p) * h) ** G + ((1 - p) * (1 - h)) ** G
 
 
-# .92 without credit, .007 with it. But these groups have no right completion to learn from:
-# they teach the format.
-
+# %% [markdown]
+# At $p = .01$ and $G = 8$, 92 % of the groups are silent without partial credit, and 0.7 % with $h = .5$. But more than nine in ten
+# groups have no right completion to learn from. **They speak, but they teach the format.**
 
 # %% [text]
 # ## To remember
 #
-# - A group is silent with probability $p^G + q^G$: compute it for each problem and average last. From $n$ completions, count silent
-#   subsets.
+# - A group is silent with probability $p^G + q^G$: compute it for each problem, average last. From $n$ completions, count silent subsets.
 # - Training moves silence from all-wrong to all-right groups.
 # - Partial credit makes silent groups speak, but a group without a right completion then teaches only the format (exercise 3).
-# - A problem silent in 64 completions need not be silent for ever (second reading).
+# - A problem silent in 64 completions may speak in the next 64 (second reading).
 #
-# ## For a second reading (15 minutes): are silent problems silent for ever? A mix that moves
+# ## For a second reading (13 minutes): are silent problems silent for ever?
 #
-# 11.2 % of Big-Math's problems are silent in all 64 completions: the two coloured bars of the histogram. The paper calls them irreducible:
+# **The paper's estimate** puts $c/n$ for $p$. It gives {=plug_in[8]:.0f} % at $G = 8$ and {=plug_in[64]:.0f} % at 64. That is too high, because $S$ is convex and $c/n$
+# scatters around $p$.
+#
+# **"Irreducible".** 11.2 % of Big-Math's problems are silent in all 64 completions: the two coloured bars of the histogram. The paper calls them irreducible:
 # "no amount of additional sampling" helps. That does not follow.
 #
 # - **7.2 points are all right.** But a problem with $p = 95.4$ % still has 64 right completions in a row one time in twenty. If completions
 #   are independent draws, about 3 of the 7.2 points can be stuck at $p = 1$ by a fit, and at most
 #   {=100 * (h[64] - (h[63] / 64) ** 2 / (h[62] / 2016)):.2f} by a bound (both below).
-# - **4.0 points are all wrong.** They are what a filter left: from most sources, problems unsolved in 64 completions had been removed from the
-#   dataset. So this bar says nothing about the problems that the model cannot solve.
+# - **4.0 points are all wrong.** They are what a filter left: from most sources, problems unsolved in 64 completions had been removed. So this
+#   bar says nothing about the problems that the model cannot solve.
 
 # %% [markdown]
 # **4. Wrong 64 times. And the next group?** None of $n$ completions of a problem was right. Beforehand, every $p$ from 0 to 1 was equally
@@ -232,13 +254,14 @@ check("8.4", next_all_wrong)
 
 # %% [solution]
 def next_all_wrong(n, G):
-    return (n + 1) / (n + G + 1)  # about one half for 64 after 64
+    return (n + 1) / (n + G + 1)
 
 
 # %% [markdown]
-# **How many can be stuck?** Write $h_k$ for the share of problems with $k$ of 64 completions right: the bars of the histogram.
+# For 64 after 64 that is 65/129: under this prior, every second problem that was never solved is solved at least once in the next 64.
 #
-# **All right.** Let each problem's completions be independent draws with one $p$, so that the bars are a mixture of binomials. Problems
+# **How many can be stuck at all right?** Write $h_k$ for the share of problems with $k$ of 64 completions right. Let each problem's completions
+# be independent draws with one $p$, so that these bars are a mixture of binomials. Problems
 # stuck at exactly $p = 1$ appear only in $h_{64}$. The others have $h_{63} = 64\,\mathbb E[p^{63} q]$ and
 # $h_{62} = 2016\,\mathbb E[p^{62} q^2]$, and by Cauchy and Schwarz $\mathbb E[p^{63} q]^2 \le \mathbb E[p^{64}]\;\mathbb E[p^{62} q^2]$.
 # So the other problems alone put a share of at least
@@ -247,8 +270,8 @@ def next_all_wrong(n, G):
 #
 # into the bar at 64. Only what lies above this bound can be stuck.
 #
-# **All wrong.** At the other end the same bound, for $h_0$ from $h_1$ and $h_2$, exceeds the bar, which no mixture allows. The reason:
-# this bar was cut. The dataset's card lists, among its filters, the removal of problems "unsolvable in 8 rollouts from
+# **And at all wrong?** There the same bound, for $h_0$ from $h_1$ and $h_2$, exceeds the bar. No mixture allows that. The bar was cut: the
+# dataset's card lists, among its filters, the removal of problems "unsolvable in 8 rollouts from
 # Llama-3.1-405B or 64 rollouts from Llama-3.1-8B" (four sources are exempt). So we test whether the 64 other bars are a mixture.
 # Expectation–maximisation fits the weights of 101 values of $p$, first to all bars and then to bars 1 to 64.
 
@@ -290,35 +313,16 @@ assert abs(all_bars[[0, 1, 2, 4]]).min() > 4
 assert sums[1] - sums[0] < 2.71 and added > 15
 
 # %% [text]
-# A mixture fitted to all 65 bars fails only at the cut end; the 64 bars that were not cut are a mixture within {=largest:.1f} standard
-# errors. **So at the all-right end between 0 and about 3 points are irreducible**: 3 points stuck fit as well as none, 4 do not (the sum
-# rises by {=added:.0f}; 3.84 would be significant at 5 %). The bound alone, from three bars, allows
-# {=100 * (h[64] - needed(h[63], h[62])):.2f}. At the all-wrong end we cannot tell: {=h[0]:.1%} is what the filter left, while a mixture
-# with the next two bars has {=needed(h[1], h[2]):.1%} or more. (If the filter looked at these same 64 completions, hard problems stayed
-# only if they were lucky, and even the unbiased column is slightly too low.) All this concerns one model's completions, not the problems
-# themselves.
+# A mixture fitted to all 65 bars fails only at the cut end. The 64 other bars are a mixture within {=largest:.1f} standard errors. **So at
+# the all-right end between 0 and about 3 points are irreducible**: 3 points stuck fit as well as none, 4 do not (the sum rises by
+# {=added:.0f}; 3.84 would be significant at 5 %).
 #
-# **Big-Math in training, in caricature.** The slider adds one constant to every problem's log-odds, $\log(p/q)$, while real training moves
-# some problems more than others. (Each $p$ is unknown. With a flat prior on a grid, a problem's count gives a posterior over $p$; we
-# average these.)
-
-# %%
-grid = np.sin(np.linspace(0, np.pi / 2, 403)[1:-1]) ** 2  # values of p, denser at both ends
-likely = identity.binomial(grid, 64)  # (401, 65)
-log_odds, mix = np.log(grid / (1 - grid)), likely / likely.sum(axis=0) @ h
-
-def draw(shift, G):
-    return lesson_08.moved_mix(log_odds, mix, shift, G)
-
-knob(draw, shift=(-3.0, 3.0, 0.25, 0.0), G=(2, 64, 1, 8))
-
-# %% [text]
-# *Left: the problems by $p$, the silent share of their groups in colour. Right: the silent share for every shift; the line is yours. A weak
-# model loses groups to all-wrong, a strong one to all-right.*
+# At the all-wrong end we cannot tell: {=h[0]:.1%} is what the filter left, while a mixture with the next two bars has
+# {=needed(h[1], h[2]):.1%} or more. (If the filter looked at these same 64 completions, even the unbiased row is slightly too low.) All this
+# concerns one model's completions, not the problems themselves.
 #
 # Sources: Big-Math, [arXiv:2502.17387](https://arxiv.org/abs/2502.17387), its
 # [card](https://huggingface.co/datasets/SynthLabsAI/Big-Math-RL-Verified) and [code](https://github.com/SynthLabsAI/big-math); *GRPO, Dr.
-# GRPO, and DAPO Are Three Operations on One Number*, [2607.00152](https://arxiv.org/abs/2607.00152), its section on real data; dynamic sampling: DAPO,
-# [2503.14476](https://arxiv.org/abs/2503.14476). The bound and the fits are ours. The counts are the bars of the paper's figure (CC BY 4.0);
+# GRPO, and DAPO Are Three Operations on One Number*, [2607.00152](https://arxiv.org/abs/2607.00152), its section on real data. The bound and the fits are ours. The counts are the bars of the paper's figure (CC BY 4.0);
 # `bigmath.py` says how they were read, and how accurately. The model was Llama-3.1-8B according to the dataset's card; the authors' example
 # script samples Llama-3.1-8B-Instruct.
