@@ -1,67 +1,29 @@
 """The pictures of lesson 11, and the right answers and usual mistakes of its exercises."""
 
-from collections import Counter
 from collections.abc import Callable
-from functools import partial
-from itertools import combinations
-from math import ceil, floor
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from lessons.workshop.kit import BLUE, GREY, ORANGE, label_line, new_figure, ticks
-from lessons.workshop.parts.drawing import key
-from toy_env.evaluate import majority_at_k
+from lessons.workshop.kit import BLUE, GREY, ORANGE, new_figure, ticks
 
 
 def two_curves(Ks: tuple[int, ...], curves: dict, M: float, M_after: float) -> Figure:
     """Lesson 11: Pass@K and Maj@K of three policies, (Ks,) each, by name; on the right, M before
     and after training."""
     figure, axes = new_figure(8.5, 3.4, columns=2, sharey=True)
-    colors = dict(zip(curves, (GREY, BLUE, ORANGE)))
-    for axis, title, lines in zip(axes, ("Pass@K", "Maj@K"), zip(*curves.values())):
-        for line, color in zip(lines, colors.values()):
-            axis.plot(Ks, line, "o-", color=color, markersize=4)
-        axis.set(title=f"{title}, mean over problems", xlabel="K", xscale="log", ylim=(0, 1.03))
+    for axis, title, lines in zip(axes, ("Pass@K", "Maj@K (dotted: M)"), zip(*curves.values())):
+        for name, line, color in zip(curves, lines, (GREY, BLUE, ORANGE)):
+            axis.plot(Ks, line, "o-", color=color, markersize=4, label=name)
+        axis.set(title=title, xlabel="K", xscale="log", ylim=(0, 1.03))
         ticks(axis.xaxis, Ks)
-    for level, color, text in ((M, GREY, "M before = M sharpened"), (M_after, BLUE, "M after")):
-        axes[1].axhline(level, color=color, linestyle=":")
-        label_line(axes[1], Ks[0], level, text, color, xytext=(0, 9))
-    key(axes[1], colors)
+    axes[1].axhline(M, color=GREY, linestyle=":")
+    axes[1].axhline(M_after, color=BLUE, linestyle=":")
+    axes[0].legend(loc="lower right", fontsize=9)
     return figure
 
 
 # Exercises; `kit.check` explains the keys of CHECKS
-
-
-def all_subsets(answers: list, right: int, k: int, worth: Callable = float) -> float:
-    """Maj@k by counting: the mean over all k-subsets of the right answer's share of the winners.
-    worth: what a share counts for."""
-    shares = []
-    for subset in combinations(answers, k):
-        votes = Counter(answer for answer in subset if answer is not None)
-        winners = [answer for answer in votes if votes[answer] == max(votes.values())]
-        shares.append(worth(right in winners and 1 / len(winners)))
-    return np.mean(shares)
-
-
-def first_of_a_tie(answers, right, k):
-    votes = (Counter(a for a in one if a is not None) for one in combinations(answers, k))
-    return np.mean([right in dict(counter.most_common(1)) for counter in votes])
-
-
-def pass_by_counting(answers, right, k):
-    return np.mean([right in subset for subset in combinations(answers, k)])
-
-
-def own_code(answer: Callable) -> Callable:
-    """Replace an answer that only calls one of the lesson's estimators by the word "borrowed"."""
-    names = set(answer.__code__.co_names)
-    return borrowed if names & {"majority_at_k", "all_subsets"} else answer
-
-
-def borrowed(answers, right, k) -> str:
-    return "borrowed"
 
 
 def judged(judge: Callable) -> Callable:
@@ -152,27 +114,6 @@ CHECKS = {
             ),
             "below the bound sharpening could explain it: no rise is needed": (
                 lambda M, majority: 2 * majority - 1 - M
-            ),
-        },
-    },
-    "11.3": {
-        "expected": majority_at_k,
-        "inputs": [
-            {"answers": [5, 5, 6, 7, None], "right": 5, "k": 2},
-            {"answers": [5, 6, 6, None, None, 7], "right": 6, "k": 3},
-            {"answers": [1, 1, 2, 2, 2, 3], "right": 1, "k": 4},
-            {"answers": [5, None, None, None, 6], "right": 5, "k": 2},  # three pairs without a vote
-        ],
-        "mistakes": {
-            "that is the function to write: count the votes yourself": borrowed,
-            "a tie counts as right: with k = 2 that would be Pass@2": (
-                partial(all_subsets, worth=ceil)
-            ),
-            "a tie counts as wrong": partial(all_subsets, worth=floor),
-            "a tie is broken by a fair draw, not by which answer came first": first_of_a_tie,
-            "that is Pass@k: the right answer must also win the vote": pass_by_counting,
-            "None is not an answer: it has no vote": lambda answers, right, k: all_subsets(
-                [answer or 0 for answer in answers], right, k
             ),
         },
     },

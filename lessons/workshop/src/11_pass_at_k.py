@@ -1,26 +1,33 @@
-# %% [markdown] 28 minutes
+# %% [markdown] 25 minutes
 # # 11 · Maj@K and Pass@K
 #
 # Reinforcement learning is often said only to **sharpen** a model: what was likely becomes likelier, and nothing new is learnt. We take the
-# word strictly: sharpening raises the probability of every answer to one power and divides by the sum, so the order of the answers stays.
-# Is this all that training does?
+# word strictly: sharpening raises the probability of every answer to one power and divides by the sum. Is this all that training does?
 #
 # > **Sharpening a model's answers never changes which answer is the most probable, so a training that changes it does more than sharpen
 # > them.**
 # >
-# > In our runs (GRPO, 8 batches, five seeds, a task that can be computed exactly): training changed it in six problems of ten. It was right
-# > in a third of all problems before, and in more than half after four runs of the five (after the fifth in a third).
+# > In our runs (GRPO, 8 batches, five seeds, a task that can be computed exactly): training changed the most probable answer in six problems
+# > of ten. It was right in a third of the problems before. After, it was right in more than half in four runs, and in a third in the fifth.
 #
-# You can test this on a model of your own: ask each question many times, before training and after, and compare the most frequent answers where
-# one clearly leads.
+# You can test your own model: ask each question many times, before training and after, and compare the most frequent answers where one
+# clearly leads.
 #
-# Below, the answers of our base model, a small transformer trained on worked sums, to `15+16+33?` (right: 64, blue); the same sharpened; and those
-# after GRPO (group relative policy optimization).
+# **By hand.** A problem has three answers. To sharpen with the exponent β = 2, square the probabilities and divide by their sum, .38:
+#
+# | | wrong | right | wrong |
+# |---|---|---|---|
+# | before | .50 | .30 | .20 |
+# | squared | .25 | .09 | .04 |
+# | sharpened | .66 | .24 | .11 |
+#
+# Powers keep the order, at every β. So the first answer stays the most probable one.
+#
+# **In a model.** Below, the answers of our base model, a small transformer trained on worked sums, to `15+16+33?` (right: 64, blue); the same
+# sharpened; and those after GRPO (group relative policy optimization).
 
 # %% [fold]
-import random
-from collections import Counter
-from itertools import combinations, product
+from itertools import product
 
 import numpy as np
 
@@ -30,7 +37,7 @@ from lessons.experiments import compare_tables, paired, short_answers
 from lessons.experiments.learning import learn
 from lessons.workshop.kit import check, knob, say, show
 from lessons.workshop.parts.drawing import bars
-from lessons.workshop.parts.lesson_11 import all_subsets, own_code, rises, two_curves
+from lessons.workshop.parts.lesson_11 import rises, two_curves
 from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems
 from toy_env.evaluate import majority_at_k, pass_at_k
 from toy_env.held_out import evaluate
@@ -93,7 +100,7 @@ assert 0.58 < new[small] < 0.64 and M[small] > 0.5 and 0.3 < M["base"] < 0.36
 
 # %% [text]
 # *Before training the most probable answer, {=modes[0]}, is wrong; sharpening makes it more probable still. Eight batches of GRPO raise the
-# right one from {=of_one["before"][64]:.0%} to {=of_one["after GRPO"][64]:.0%}. (Answers above 1 %. One run; the box is about five.)*
+# right one from {=of_one["before"][64]:.0%} to {=of_one["after GRPO"][64]:.0%}. (Answers above 1 %; one of the five runs.)*
 #
 # | symbol | meaning |
 # |---|---|
@@ -103,24 +110,14 @@ assert 0.58 < new[small] < 0.64 and M[small] > 0.5 and 0.3 < M["base"] < 0.36
 # | **Maj@K** | how often the right answer wins a vote of K answers |
 # | **Pass@K** | how often at least one of K answers is right |
 #
-# **Why the question is open.** DeepSeekMath (section 5.2.2, Fig. 7) finds Maj@K higher after GRPO, and Pass@K not. The authors read this as
-# "boosting the correct response from TopK rather than the enhancement of fundamental capabilities". The curves alone cannot decide it:
-# sharpening, too, can raise Maj@K, even where the mode is wrong.
+# In these words: **sharpening leaves the mode, on every problem, and with it $M$.** The larger β, the more the mode takes: for $\beta \to \infty$ Maj@K and Pass@K both
+# tend to $M$.
 #
-# ## Sharpening, by hand
+# ## Why a vote does not settle it
 #
-# A problem has three answers. To sharpen with β = 2, square the probabilities and divide by their sum, .38:
-#
-# | | wrong | right | wrong |
-# |---|---|---|---|
-# | $\pi$ | .50 | .30 | .20 |
-# | squared | .25 | .09 | .04 |
-# | $\pi_2$ | .66 | .24 | .11 |
-#
-# Powers keep the order, at every β. So **the mode stays, on every problem, and with it $M$.** The larger β, the more the mode takes: for
-# $\beta \to \infty$ Maj@K and Pass@K both tend to $M$.
-#
-# Here the right answer has lost. It need not at first:
+# DeepSeekMath finds Maj@K higher after GRPO, and Pass@K not. The authors read this as "boosting the correct response from TopK rather than
+# the enhancement of fundamental capabilities". But sharpening, too, can raise Maj@K, even where the mode is wrong. In
+# the table above it takes probability from the right answer, .30 to .24. On another problem it can do the opposite:
 #
 # **1. Sharpening that helps where the mode is wrong.** Build one problem: the probabilities of all its answers, the right one first. The
 # most probable answer must be wrong, yet sharpening with β = 2 must raise Pass@1 *and* Maj@3.
@@ -151,8 +148,8 @@ problem = [0.30, 0.31] + 39 * [0.01]
 #
 # $$\text{Maj@}K \;\le\; M + \tfrac12 (1-M) = \tfrac12 (1 + M) \qquad ∎$$
 #
-# **2. What a vote proves.** You know a base's $M$, and the Maj@64 of a model trained from it. The proof holds for any model, so also for the
-# trained one with *its* share of right modes. By how much must this share have risen at least?
+# **2. What a vote proves.** You know a base's $M$, and the Maj@64 of a model trained from it. The bound holds for any model, so for the trained
+# one with *its* $M$. By how much must $M$ have risen at least?
 
 # %% [exercise]
 def least_rise(M, majority):
@@ -177,7 +174,8 @@ def least_rise(M, majority):
 # ## The test
 #
 # Our task is arithmetic in four tokens: `#14` and the end of the completion. The model cannot work anything out, and the probability
-# of each answer from 0 to 99 can be computed. (Completions without an answer are left out, and so are rare odd spellings such as `#4#4`.)
+# of each answer from 0 to 99 can be computed. (Left out: completions without an answer, and rare odd
+# spellings such as `#4#4`.)
 #
 # **Guess:** how will the curves of Maj@K and Pass@K over K move if you raise β? Where will those of GRPO lie?
 
@@ -215,7 +213,7 @@ pi, lists = np.array([0.28, 0.3, 0.22, 0.2]), product(range(4), repeat=5)
 assert sum(majority_at_k(votes, 0, 5) * pi[list(votes)].prod() for votes in lists) <= 0.5
 
 # %% [text]
-# The test compares each mode before training with the one after. On our 64 problems (batches of 32 groups of 8, learning rate 3e-4, no
+# The test compares each mode before training with the one after, on 64 problems (batches of 32 groups of 8, learning rate 3e-4, no
 # Kullback–Leibler (KL) penalty):
 #
 # | | modes changed | $M$ |
@@ -226,14 +224,25 @@ assert sum(majority_at_k(votes, 0, 5) * pi[list(votes)].prod() for votes in list
 #
 # ## Is reinforcement learning sharpening?
 #
-# **On the four-token task: no.** This is the strict sense. The common one, that training only raises what the base already writes, is not
-# refuted here: among 256 answers of the base there is a right one in {=percent_256} % of the cases (Pass@256).
+# **Of the answers: no,** on this task and in the strict sense. The common one, that training only raises what the base already writes, is
+# not refuted: among 256 answers of the base there is a right one in {=percent_256} % of the cases (Pass@256).
 #
-# Completions were not merely sharpened, either: an answer from 10 on *is* one completion there, `#64` and the end. In {=single.mean():.0%} of the problems (mean of the five runs) the modes before and after are two different such answers. So training reversed
-# the order of two completions. A lower *token* temperature can do that, but does it seldom: of five temperatures from .7 to .1 none changes more than {=cold_new:.0%} of the modes, or
-# gives an $M$ above {=cold_M:.2f}.
+# **Of the completions: no.** From 10 on, an answer *is* one completion here, `#64` and the end. In {=single.mean():.0%} of the problems (mean
+# of the five runs) the modes before and after are two different such answers. So training reversed the order of two completions.
+# Sharpening them keeps it.
 #
-# **With the full 56 tokens** a problem can be worked out, and modes cannot be computed. The bound helps:
+# ## To remember
+#
+# - Sharpening keeps the order of the answers, so it keeps every mode and $M$. Where $M$ has changed, more took place.
+# - A rising Maj@K is no evidence until it passes $\frac12(1+M)$.
+# - In four tokens, training did not merely sharpen completions, either. In 56 tokens that stays open (second reading).
+#
+# ## For a second reading (6 minutes): estimators, longer completions, ideal training, a failed run
+#
+# **The estimators.** Any K of $n$ independent answers are K independent answers. So the share of *all* K-subsets that succeed is an unbiased
+# estimate. For Pass@K, with $c$ right answers, that share is $1 - \binom{n-c}{K}/\binom nK$ (Chen et al.,
+# [2107.03374](https://arxiv.org/abs/2107.03374), Eq. 1). Maj@K depends on how often each answer was given, so the subsets have to be counted
+# (`majority_at_k` in `toy_env/evaluate.py`).
 
 # %% [fold]
 results = compare_tables.load()["sampling"]["arms"]  # of the full task
@@ -242,62 +251,6 @@ before, *arms = (next(rate for rate in arm["majority"] if rate["k"] == 64)
 votes, least = before["mean"], np.floor(100 * min(arm["mean"] for arm in arms)) / 100
 assert all(arm["interval"][0] > before["interval"][1] for arm in arms) and len(arms) == 5
 most_won = np.ceil(100 * votes / (2 * least - 1)) / 100  # by right modes, on average
-
-# %% [text]
-# Five scripts at their own settings raise Maj@64 from {=votes:.2f} to {=least:.2f} or more ([results](experiments/README.md)). If they had only sharpened the
-# answers, the base's mode would have been right in at least $2 \times {=least:.2f} - 1 = {=2 * least - 1:.2f}$ of the problems, and yet have won a vote of 64
-# in {=votes:.2f} only: on average a right mode would lose more votes than it wins (at most {=most_won:.0%} won). We take that to be implausible; it is not
-# excluded. And *completions* may have been sharpened here: an answer with a few very probable completions then overtakes one with many
-# improbable ones.
-#
-# ## To remember
-#
-# - Sharpening keeps the order of the answers, so it keeps every mode and $M$. Where $M$ has changed, more took place.
-# - A rising Maj@K is no evidence until it passes $\frac12(1+M)$.
-# - In four tokens, training did not merely sharpen completions, either. In 56 tokens that stays open.
-#
-# ## For a second reading (10 minutes): estimators, ideal training, a failed run
-#
-# **The estimators.** Any K of $n$ independent answers are K independent answers. So the share of *all* K-subsets that succeed is an unbiased
-# estimate. For Pass@K, with $c$ right answers, that share is $1 - \binom{n-c}{K}/\binom nK$ (Chen et al.,
-# [2107.03374](https://arxiv.org/abs/2107.03374), Eq. 1). Maj@K depends on how often each answer was given, so the subsets have to be counted.
-#
-# **3. Maj@k by counting.** `answers` is a list of integers and None (no vote). A tie is broken by a fair draw; if nobody votes, the
-# majority is wrong.
-
-
-# %% [exercise]
-def majority_by_counting(answers, right, k):
-    """The probability that the most frequent of k answers is right, over all k-subsets."""
-    return ...
-
-
-# %% [check]
-check("11.3", own_code(majority_by_counting))
-
-# %% [hint]
-# In each subset count the votes and list all answers with the largest count. What is the subset worth if the right answer is one of m
-# winners?
-
-
-# %% [solution]
-def majority_by_counting(answers, right, k):
-    total, subsets = 0.0, list(combinations(answers, k))
-    for subset in subsets:
-        votes = Counter(answer for answer in subset if answer is not None)
-        winners = [answer for answer in votes if votes[answer] == max(votes.values())]
-        total += (right in winners) / max(1, len(winners))
-    return total / len(subsets)
-
-
-# %% [fold]
-rng = random.Random(0)
-for _ in range(40):  # both estimators against a list of all subsets
-    votes = [rng.choice([7, 7, 8, 8, 9, None]) for _ in range(7)]
-    for K in range(1, 8):
-        share = np.mean([7 in subset for subset in combinations(votes, K)])
-        assert abs(pass_at_k(7, votes.count(7), K) - share) < 1e-12
-        assert abs(majority_at_k(votes, 7, K) - all_subsets(votes, 7, K)) < 1e-12
 
 sampled = evaluate(base, tokenizer, problems, samples=64, max_new_tokens=4)
 answers = [[extract_answer(text) for text in row] for row in sampled.texts]  # or None
@@ -337,6 +290,15 @@ assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)  # penalty KL 
 # Putting the estimate $c/n$ into $1 - q^K$ is biased: where $p$ = {=p}, Pass@{=K} is {=truth:.3f}, and with {=n} answers this plug-in gives
 # {=plug_in:.3f} on average. And {=n} answers to each of 64 problems are not 4,096 independent draws: resampling the *problems* gives Pass@1 an interval
 # {=wider:.0f} times as wide.
+#
+# **A lower token temperature** can reverse two completions as training did, but seldom does: of five temperatures from .7 to .1 none changes
+# more than {=cold_new:.0%} of the modes, or gives an $M$ above {=cold_M:.2f}.
+#
+# **The full 56 tokens.** There a problem can be worked out, and modes cannot be computed. The bound helps: five scripts at their own settings
+# raise Maj@64 from {=votes:.2f} to {=least:.2f} or more ([results](experiments/README.md)). Had they only sharpened the answers, the base's mode would have
+# been right in at least $2 \times {=least:.2f} - 1 = {=2 * least - 1:.2f}$ of the problems. And yet the base won a vote of 64 in {=votes:.2f} only: on average a right mode would
+# lose more votes than it wins (at most {=most_won:.0%} won). We take that to be implausible; it is not excluded. *Completions* may have been
+# sharpened here: an answer with a few very probable completions then overtakes one with many improbable ones.
 #
 # **What ideal training would do.** With a penalty of $c$ times the KL divergence from the base, the exact solution is
 # $\pi_{base}(a)\,e^{R(a)/c}$, normalised. The odds $p/q$ of *every* problem grow by the same factor, $e^{1/c}$. A wrong mode can be overtaken, a right one stays, and
