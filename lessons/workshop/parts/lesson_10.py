@@ -8,37 +8,20 @@ import torch
 from matplotlib.figure import Figure
 
 from algorithms import dapo
-from lessons import identity
 from lessons.identity import silent_rate
-from lessons.workshop.kit import BLUE, GREEN, ORANGE, RED, label_line, new_figure, ticks
-
-MARKERS = {  # ways to treat a silent group: colour, marker, and the sign in its label
-    "GRPO": (BLUE, "o", "●"),
-    "DAPO: other prompts": (GREEN, "x", "✕"),
-    "same prompt, until mixed": (RED, "s", "■"),
-}
-CAPPED = ORANGE, "^", "▲"
+from lessons.workshop.kit import BLUE, GREEN, ORANGE, RED, new_figure, ticks
 
 
-def weights(p: np.ndarray, measured: dict, G: int, draws: int) -> Figure:
-    """Lesson 10: weight of a prompt relative to that of p = 1/2, the middle of p (n,): measured
-    (n,) as markers, exact as lines. The last of `measured` has at most `draws` draws."""
-    *_, last = measured
-    looks = MARKERS | {last: CAPPED}
+def weights(p: np.ndarray, shown: dict) -> Figure:
+    """Lesson 10: weight of a prompt relative to that of p = 1/2, the middle of p (n,). shown: by
+    the rule's name, the measured weights as markers and the exact ones as a line, (n,) each."""
     figure, axis = new_figure(8.2, 3.8)
-    grid = 1 / (1 + np.exp(-np.linspace(-4.8, 4.8, 121)))
-    w = identity.weight("GRPO", grid, G)
-    exact = {
-        "GRPO": w,
-        "same prompt, until mixed": w / (1 - silent_rate(grid, G)),
-        last: w * capped_redraw(grid, G, draws),
-    }
-    for name, line in exact.items():
-        axis.plot(grid, line / line[60], color=looks[name][0], linewidth=1.5)
-    for i, (name, (color, marker, sign)) in enumerate(looks.items()):
-        relative, size = measured[name] / measured[name][len(p) // 2], 9 if marker == "x" else 6
-        axis.plot(p, relative, marker, color=color, markersize=size, markeredgewidth=1.8)
-        label_line(axis, 0.5, 5.0 * 1.55**i, f"{sign} {name}", color, xytext=(0, 0), ha="center")
+    big = {"markersize": 9, "markeredgewidth": 2}
+    looks = ((BLUE, "-", "o"), (GREEN, ":", "x"), (RED, "-", "s"), (ORANGE, "-", "^"))
+    for (name, (measured, exact)), (color, style, marker) in zip(shown.items(), looks):
+        middle = len(p) // 2
+        axis.plot(p, exact / exact[middle], style, color=color, linewidth=1.5)
+        axis.plot(p, measured / measured[middle], marker, color=color, label=name, **big)
     axis.set(
         title="Weight of a prompt (1: p = ½)",
         xscale="logit",
@@ -48,6 +31,7 @@ def weights(p: np.ndarray, measured: dict, G: int, draws: int) -> Figure:
     )
     ticks(axis.xaxis, [".01", ".1", ".5", ".9", ".99"])
     ticks(axis.yaxis, [1, 2, 5, 10, 20])
+    axis.legend(loc="upper center")
     return figure
 
 
@@ -70,10 +54,10 @@ def two_rows(over_grpo: Callable) -> Callable:
     return rows
 
 
-def silent_per_kept(p, G):
-    """The expected number of silent groups before the first that is not."""
+def wasted(p, G):
+    """Completions of the silent groups before the first that is not."""
     S = silent_rate(p, G).mean()
-    return S / (1 - S)
+    return G * S / (1 - S)
 
 
 # Two kinds of prompts: how often a short completion is right, and a long one
@@ -136,9 +120,6 @@ CHECKS = {
             "both rows are those of redrawing: DAPO gives a silent prompt fewer places": (
                 lambda S: np.array([1 / (1 - S)] * 2)
             ),
-            "GRPO's share is 1/n: DAPO's share has to be divided by it": (
-                lambda S: np.array([1 / (1 - S).sum() + 0 * S, 1 / (1 - S)])
-            ),
         },
     },
     "10.2": {
@@ -147,26 +128,20 @@ CHECKS = {
         "inputs": [{"long_share": 0.5, "P": 32, "seed": 0}],
         "mistakes": {
             "silent groups are in the batch: that is GRPO": GRPO,
-            "the batch is not filled up: fewer than P groups": on_two_kinds(
-                lambda *given: [*filter(is_mixed, all_kept(*given))]
-            ),
         },
     },
     "10.3": {
-        "expected": lambda p, G: G * silent_per_kept(p, G),
+        "expected": wasted,
         "inputs": [
             {"p": np.array([0.05, 0.5]), "G": 8},
             {"p": np.array([0.01, 0.3, 0.9]), "G": 16},
         ],
         "mistakes": {
             "that is the cost of redrawing the same prompt": (
-                lambda p, G: G * np.mean([silent_per_kept(each, G) for each in p])
+                lambda p, G: np.mean([wasted(each, G) for each in p])
             ),
-            "that counts the kept group, too; it is not wasted": (
-                lambda p, G: G * (1 + silent_per_kept(p, G))
-            ),
-            "those are groups; each has G completions": silent_per_kept,
-            "average S over the prompts, not p": lambda p, G: G * silent_per_kept(p.mean(), G),
+            "that counts the kept group, too; it is not wasted": lambda p, G: G + wasted(p, G),
+            "average S over the prompts, not p": lambda p, G: wasted(p.mean(), G),
         },
     },
 }

@@ -23,8 +23,8 @@
 #
 # Powers keep the order, at every β. So the first answer stays the most probable one.
 #
-# **In a model.** Below, the answers of our base model, a small transformer trained on worked sums, to `15+16+33?` (right: 64, blue); the same
-# sharpened; and those after GRPO (group relative policy optimization).
+# **In a model.** Below, the answers of our base model, a small transformer trained on worked sums, to `15+16+33?` (right: 64, blue); the same,
+# sharpened with β = 4; and those after GRPO (group relative policy optimization).
 
 # %% [fold]
 from itertools import product
