@@ -104,12 +104,9 @@ def test_check_names_one_wrong_place_and_never_the_right_value():
     [
         (lambda x: -x, "the sign is turned"),
         (lambda x: x.flip(-1), "the order is reversed"),
-        (lambda x: x[[1, 0, 3, 2]], "the right values, but in another order"),
         (lambda x: x / 4, "every value is 0.25 times the right one"),
-        (lambda x: x * x[1], "right up to a factor, but another one at each input: 1.5, 7"),
         (lambda x: x - 2, "every value is off by -2"),
         (lambda x: 1 - x, "each is 1 minus the right value"),
-        (lambda x: abs(x), "the sizes are right, but 1 of 8 have the wrong sign"),
         (lambda x: x * torch.tensor([1, 1.005, 1, 1]), "nearly right, to 1 %"),
         (lambda x: x + (x > 5), "right at 1 of 2 inputs, but 8 in place (1,) (2 of 4 are wrong)"),
     ],
@@ -124,13 +121,9 @@ def test_check_shows_the_row_of_a_wrong_entry_the_part_and_the_input_of_an_error
     wrong = kit.verdict(lambda x, n: x[:, 0] * (x[:, 0] != 26), lambda x, n: x[:, 0], [table])
     assert wrong == "✗ not yet: 0 in place (13,) is not right for x[13] = [26., 27.], n = 20"
     assert "..." not in kit.verdict(lambda x: x.max(), lambda x: x.min(), [{"x": np.arange(30)}])
-    turned = kit.verdict(lambda x, n: x.T, lambda x, n: x, [table])
-    assert turned == "✗ not yet: rows and columns are exchanged"
     parts = [{"part": "value"}, {"part": "gradient"}]
     answer = kit.verdict(lambda part: len(part), lambda part: 5, parts)
     assert answer.startswith("✗ not yet: the value is right, but not the gradient: 8 is not right")
-    larger = kit.verdict(lambda n: n + 2 / n, lambda n: n, [{"n": 2}, {"n": 5}])
-    assert larger == "✗ not yet: 3 is not right for n = 2, and every value is too large"
     assert kit.verdict(lambda x: 1 / x, lambda x: x, [{"x": 1}, {"x": 0}]).endswith(" for x = 0")
     verdicts = [{"x": np.array([True, True, False])}]  # 0 and 1 say nothing about an order
     assert "in place (0,)" in kit.verdict(lambda x: x[::-1], lambda x: x, verdicts)

@@ -1,7 +1,6 @@
 """Everything the lessons share: checks of exercises, sliders, quoted code and diffs, and the look
 of the plots."""
 
-import asyncio
 import base64
 import copy
 import difflib
@@ -75,7 +74,7 @@ def verdict(
 ) -> str:
     """The line that `check` prints, from an entry of CHECKS."""
     got, wanted = outcome(answer, inputs), outcome(expected, inputs)
-    if isinstance(got, list) and all(value is None or value is ... for value in got):
+    if all(value is None or value is ... for value in got):
         return "– not attempted"
     if "Ellipsis" in f"{got}":
         return "✗ not yet: there is still a ... inside"
@@ -86,10 +85,7 @@ def verdict(
     for message, mistake in (mistakes or {}).items():
         if agree(got, outcome(mistake, inputs)):
             return f"✗ not yet: {message}"
-    if isinstance(got, Exception):
-        at = f" for {got.__notes__[-1]}" if inputs[0] else ""
-        return f"✗ not yet: your code raised {type(got).__name__}: {got}{at}"
-    return f"✗ not yet: {diagnosis(got, wanted, inputs)}"
+    return f"✗ not yet: {diagnosis(got, wanted, inputs or [{}])}"
 
 
 def trains(number: str, answer: Callable) -> None:
@@ -124,98 +120,9 @@ def trains(number: str, answer: Callable) -> None:
     show(figure)
 
 
-def diagnosis(got: list, wanted: list, inputs: Sequence[dict] | None) -> str:
-    """One line on how the values differ from the right ones: by a pattern, or at which input, which
-    part and which place."""
-    found, right = ([_numbers(value) for value in values] for values in (got, wanted))
-    if all(value is not None for value in (*found, *right)) and (pattern := _pattern(found, right)):
-        return pattern
-    differences = [_difference(*pair) for pair in zip(got, wanted)]
-    wrong = [i for i, difference in enumerate(differences) if difference]
-    first = wrong[0]
-    text, place = differences[first]
-    if inputs is None:
-        return text
-    text += f" for {_text(_around(inputs[first], place, np.shape(right[first])))}"
-    if len(wrong) == len(got):
-        return text + _side(found, right)
-    if "part" in inputs[first]:  # such as the value, or the gradient
-        good = next(one["part"] for i, one in enumerate(inputs) if i not in wrong)
-        return f"the {good} is right, but not the {inputs[first]['part']}: {text}"
-    return f"right at {len(got) - len(wrong)} of {len(got)} inputs, but {text}"
-
-
-def _side(found: list[np.ndarray | None], right: list[np.ndarray | None]) -> str:
-    """Whether several numbers are all too large, or all too small."""
-    if len(found) < 2 or any(map(np.ndim, (*found, *right))):
-        return ""
-    gaps = np.array(found, float) - np.array(right, float)  # nan for what is no number
-    if all(gaps > 0):
-        return ", and every value is too large"
-    return ", and every value is too small" if all(gaps < 0) else ""
-
-
-def _around(arguments: dict, place: tuple, shape: tuple) -> dict:
-    """The arguments; of a table with a row for each row of the answer, of this shape, only that of
-    a wrong place."""
-    shown = {}
-    for name, value in arguments.items():
-        if place and np.ndim(_numbers(value)) > 1 and len(value) == shape[0]:
-            name, value = f"{name}[{place[0]}]", value[place[0]]
-        shown[name] = value
-    return shown
-
-
-def _pattern(found: list[np.ndarray], right: list[np.ndarray]) -> str:
-    """How all values differ: by order, sign, factor, constant or rounding; empty if in none of
-    these ways."""
-    if _equal(found, [array.T for array in right]):
-        return "rows and columns are exchanged"
-    if [array.shape for array in found] != [array.shape for array in right]:
-        return ""
-    one, other = (np.concatenate([array.ravel() for array in arrays]) for arrays in (found, right))
-    sizes = len(np.unique(abs(other[other != 0])))
-    lists = all(array.ndim for array in right)
-    if lists and len(np.unique(other)) > 2:
-        if _equal(found, [np.flip(array, -1) for array in right]):
-            return "the order is reversed"
-        if _equal(*([np.sort(array) for array in arrays] for arrays in (found, right))):
-            return "the right values, but in another order"
-    if np.allclose(one, -other):
-        return "the sign is turned"
-    if factor := _factor(one, other):
-        return f"every value is {factor} times the right one"
-    if sizes > 1 and np.allclose(one, 1 - other):
-        return "each is 1 minus the right value"
-    if sizes > 1 and np.allclose(abs(one), abs(other)):
-        turned = (~np.isclose(one, other)).sum()
-        return f"the sizes are right, but {turned} of {len(one)} have the wrong sign"
-    if lists and sizes > 2 and np.allclose(one - other, one[0] - other[0]):
-        return f"every value is off by {one[0] - other[0]:.4g}"
-    if np.allclose(one, other, rtol=0.01, atol=0):
-        return "nearly right, to 1 %: something is rounded or approximated"
-    factors = [*map(_factor, found, right)]
-    if all(factors):
-        return f"right up to a factor, but another one at each input: {', '.join(factors)}"
-    return ""
-
-
-def _equal(found: list[np.ndarray], right: list[np.ndarray]) -> bool:
-    return all(one.shape == two.shape and np.allclose(one, two) for one, two in zip(found, right))
-
-
-def _factor(one: np.ndarray, other: np.ndarray) -> str:
-    """The number that multiplies all of `other` in `one`; empty if there is none, or if too few
-    values differ to tell."""
-    if len(np.unique(abs(other[other != 0]))) < 2:
-        return ""
-    factor = (one * other).sum() / (other**2).sum()
-    return f"{factor:.4g}" if abs(factor) > 1e-6 and np.allclose(one, factor * other) else ""
-
-
-def outcome(answer, inputs: Sequence[dict] | None) -> list | Exception:
-    """The values of a function at all inputs, or the error that it raised; without inputs, the
-    value itself."""
+def outcome(answer, inputs: Sequence[dict] | None) -> list:
+    """The values of a function at the inputs, up to the first error that it raises, which is then
+    the last of them; without inputs, the value itself."""
     if inputs is None:
         return [answer]
     values = []
@@ -223,16 +130,87 @@ def outcome(answer, inputs: Sequence[dict] | None) -> list | Exception:
         try:
             values.append(answer(*copy.deepcopy(arguments).values()))
         except Exception as error:
-            error.add_note(_text(arguments))
-            return error
+            return [*values, error]
     return values
 
 
-def agree(one: list | Exception, other: list | Exception) -> bool:
-    """True for equal values, and for two errors of one kind."""
-    if isinstance(one, Exception) or isinstance(other, Exception):
-        return type(one) is type(other)
-    return not any(_difference(*pair) for pair in zip(one, other))
+def agree(got: list, wanted: list) -> bool:
+    """True for equal values, and where both end in an error of one kind."""
+    if isinstance(got[-1], Exception) or isinstance(wanted[-1], Exception):
+        return type(got[-1]) is type(wanted[-1])
+    return not any(_difference(*pair, {}) for pair in zip(got, wanted))
+
+
+def diagnosis(got: list, wanted: list, inputs: Sequence[dict]) -> str:
+    """One line on how the values differ from the right ones: by an error, by a pattern, or at which
+    input and in which place."""
+    if isinstance(error := got[-1], Exception):
+        return f"your code raised {type(error).__name__}: {error}{_at(inputs[len(got) - 1])}"
+    if pattern := _pattern(got, wanted):
+        return pattern
+    differences = list(map(_difference, got, wanted, inputs))
+    wrong = [i for i, difference in enumerate(differences) if difference]
+    arguments, text = inputs[wrong[0]], differences[wrong[0]]
+    if len(wrong) == len(got):
+        return text
+    if "part" in arguments:  # such as the value, or the gradient
+        good = next(one["part"] for i, one in enumerate(inputs) if i not in wrong)
+        return f"the {good} is right, but not the {arguments['part']}: {text}"
+    return f"right at {len(got) - len(wrong)} of {len(got)} inputs, but {text}"
+
+
+def _pattern(got: list, wanted: list) -> str:
+    """How all values differ: by sign, rounding, order, factor or constant; empty if in none of
+    these ways."""
+    found, right = (list(map(_numbers, values)) for values in (got, wanted))
+    if any(array is None for array in (*found, *right)):
+        return ""
+    if [array.shape for array in found] != [array.shape for array in right]:
+        return ""
+    one, other, reversed_ = (
+        np.concatenate([array.ravel() for array in arrays])
+        for arrays in (found, right, [np.atleast_1d(array)[..., ::-1] for array in right])
+    )
+    if np.allclose(one, -other):
+        return "the sign is turned"
+    if np.allclose(one, other, rtol=0.01, atol=0):
+        return "nearly right, to 1 %: something is rounded or approximated"
+    if len(np.unique(abs(other[other != 0]))) < 2:  # too few values to tell patterns apart
+        return ""
+    factor, gap = one @ other / (other @ other), one[0] - other[0]
+    patterns = {
+        "the order is reversed": reversed_,
+        f"every value is {factor:.4g} times the right one": factor * other,
+        "each is 1 minus the right value": 1 - other,
+        f"every value is off by {gap:.4g}": other + gap,
+    }
+    return next((said for said, values in patterns.items() if np.allclose(one, values)), "")
+
+
+def _difference(answer, truth, arguments: dict) -> str:
+    """What is not right (to 1e-6), in which place and at which arguments, without the right value;
+    empty if all is right. Of a table with a row for each row of the answer, only that of the place
+    is shown."""
+    if isinstance(answer, str) and answer.strip().lower() == str(truth).strip().lower():
+        return ""
+    numbers, truth = _numbers(answer), _numbers(truth)
+    if numbers is None or truth is None:
+        return f"{_text(answer)} is not right{_at(arguments)}"
+    if numbers.shape != truth.shape:
+        return f"a value of shape {numbers.shape} where one of shape {truth.shape} is wanted"
+    wrong = ~np.isclose(numbers, truth, rtol=1e-6, atol=1e-6, equal_nan=True)
+    if not wrong.any():
+        return ""
+    place, where, shown = tuple(np.argwhere(wrong)[0].tolist()), "", {}
+    if place:
+        where = f" in place {place}"
+    if 1 < wrong.sum() < wrong.size:
+        where += f" ({wrong.sum()} of {wrong.size} are wrong)"
+    for name, value in arguments.items():
+        if place and np.ndim(_numbers(value)) > 1 and len(value) == len(truth):
+            name, value = f"{name}[{place[0]}]", value[place[0]]
+        shown[name] = value
+    return f"{numbers[place]:.4g}{where} is not right{_at(shown)}"
 
 
 def _array(value) -> np.ndarray:
@@ -247,28 +225,13 @@ def _numbers(value) -> np.ndarray | None:
         return None
 
 
-def _difference(answer, truth) -> tuple[str, tuple] | None:
-    """What is not right (to 1e-6), without the right value, and its place; None if all is right."""
-    if isinstance(answer, str) and answer.strip().lower() == str(truth).strip().lower():
-        return None
-    numbers, truth = _numbers(answer), _numbers(truth)
-    if numbers is None or truth is None:
-        return f"{_text(answer)} is not right", ()
-    if numbers.shape != truth.shape:
-        return f"a value of shape {numbers.shape} where one of shape {truth.shape} is wanted", ()
-    wrong = ~np.isclose(numbers, truth, rtol=1e-6, atol=1e-6, equal_nan=True)
-    if not wrong.any():
-        return None
-    place = tuple(np.argwhere(wrong)[0].tolist())
-    where = f" in place {place}" if place else ""
-    if 1 < wrong.sum() < wrong.size:
-        where += f" ({wrong.sum()} of {wrong.size} are wrong)"
-    return f"{numbers[place]:.4g}{where} is not right", place
+def _at(arguments: dict) -> str:
+    """The arguments as the end of a sentence."""
+    texts = [f"{name} = {_text(value)}" for name, value in arguments.items()]
+    return f" for {', '.join(texts)}" if texts else ""
 
 
 def _text(value) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} = {_text(item)}" for name, item in value.items())
     try:
         text = np.array2string(_array(value), precision=4, separator=", ", threshold=200)
     except Exception:  # it is no array, such as lists of several lengths
@@ -316,18 +279,9 @@ def knob(
         return
     display(ipywidgets.VBox(list(widgets.values())))
     output = display(start, raw=True, display_id=True)
-    waiting: list[asyncio.TimerHandle] = []
-
-    def moved(_) -> None:
-        """Draw when no further move is waiting, so that the picture keeps up with a slider that is
-        dragged."""
-        while waiting:
-            waiting.pop().cancel()
-        loop = asyncio.get_running_loop()
-        waiting.append(loop.call_later(0.01, lambda: output.update(picture(), raw=True)))
-
+    # While a picture is drawn, ipywidgets' page keeps back all moves of a slider but the last.
     for widget in widgets.values():
-        widget.observe(moved, names="value")
+        widget.observe(lambda _: output.update(picture(), raw=True), names="value")
 
 
 def positions(spec: tuple | Sequence) -> tuple[list, int]:
