@@ -78,8 +78,8 @@ def tiny(tmp_path, monkeypatch):
     return source, tmp_path / "lessons/html"
 
 
-def write(source: Path, folder: Path, pictures: dict) -> str:
-    """The lesson's page. pictures: by width, those that are drawn."""
+def write(source: Path, folder: Path, pictures: list[dict]) -> str:
+    """The lesson's page. pictures: those that are drawn."""
     index = website.write_site([source], folder, {source: pictures})
     return index.with_name("01_x.html").read_text("utf-8")
 
@@ -139,7 +139,7 @@ def test_formulas():
 
 
 def test_a_lesson_without_drawn_pictures_shows_the_notebooks(tiny):
-    text = write(*tiny, {})
+    text = write(*tiny, [])
     assert len(re.findall('<img [^>]*src="figures/01_x-.[.]png" alt="1 · X"', text)) == 2
     assert "sliders.js" not in text and text.count("A still picture") == 1 and "(needs" not in text
     # The knob's cell is folded; the other one prints.
@@ -151,21 +151,17 @@ def test_a_lesson_without_drawn_pictures_shows_the_notebooks(tiny):
 @pytest.mark.slow
 def test_sliders_are_drawn_and_frames_reassemble(tiny, monkeypatch):
     source, folder = tiny
-    pictures = {width: drawn.draw_lesson(source, width) for width in drawn.WIDTHS}
+    pictures = drawn.draw_lesson(source)
     text = write(source, folder, pictures)
     assert text.count('<input type="range"') == 2 and ".png" not in text
     assert 'value="1"' in text and 'data-together="yes"' in text
-    for width in drawn.WIDTHS:
-        turning, still = pictures[width]
+    for width in ("wide", "narrow"):
+        turning, still = (picture[width] for picture in pictures)
         frames = {at: drawn.frame(turning, at.split(",")) for at in turning["frames"]}
         assert len(frames) == len(set(frames.values())) == 6 and still["sliders"] == []
         assert frames["1,0"] == (folder / f"figures/01_x-1-{width}.svg").read_text("utf-8")
-        script = (folder / f"figures/01_x-{width}.js").read_text("utf-8")
-        assert json.loads(script.partition(" = ")[2].removesuffix(";\n")) == pictures[width]
+        script = (folder / f"figures/01_x-1-{width}.js").read_text("utf-8")
+        assert json.loads(script.partition(" = ")[2].removesuffix(";\n")) == turning
     monkeypatch.setattr(kit, "narrow", True)
     namespace = sources.run_cells(sources.read_cells(source)[1:2], source)
     assert frames["2,1"] + "\n" == drawn.svg(namespace["draw"](2, "yy"))
-    source.write_text(TINY.replace("show(draw(2))", ""), "utf-8")
-    fewer = {width: drawn.draw_lesson(source, width) for width in drawn.WIDTHS}
-    with pytest.raises(SystemExit, match="01_x.ipynb is old; run python lessons/workshop/build.py"):
-        write(source, folder, fewer)

@@ -241,8 +241,8 @@ def _text(value) -> str:
 
 # ---------------------------------------------------------------------- sliders
 
-# site/drawn.py sets this to draw the site's pictures: it takes a function that draws, and its
-# sliders by name.
+# site/drawn.py sets this to draw the site's pictures: it takes a function that draws, and by name
+# what `positions` returns for each slider.
 recorder: Callable[[Callable[..., Figure], dict], None] | None = None
 narrow = False  # draw for a phone: 3.9 inches wide, panels below each other
 
@@ -259,16 +259,17 @@ def knob(
     `jupyter` have JupyterLab save their state; without it an error stands in their place), and
     GitHub shows the picture alone. On the site (site/drawn.py) each position is a picture.
     """
+    choices = {name: positions(spec) for name, spec in sliders.items()}
     if recorder:
-        return recorder(draw, sliders)
+        return recorder(draw, choices)
     import ipywidgets
 
-    widgets = {}
-    for name, spec in sliders.items():
-        values, start = positions(spec)
-        widgets[name] = ipywidgets.SelectionSlider(
+    widgets = {
+        name: ipywidgets.SelectionSlider(
             options=values, value=values[start], description=name, layout={"width": "580px"}
         )
+        for name, (values, start) in choices.items()
+    }
 
     def picture() -> dict:
         values = {name: widget.value for name, widget in widgets.items()}

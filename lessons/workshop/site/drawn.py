@@ -1,7 +1,7 @@
 """The pictures of the site: every figure and every position of its sliders as SVG, drawn by running
 the sources.
 
-Each lesson is run twice, wide and narrow (kit.narrow). A picture is a dictionary:
+Each lesson is run twice, wide and narrow (kit.narrow). A picture of one width is a dictionary:
 
     sliders     for each: its name, the texts of its values, and the number of the first one
     titles      those of the panels, for readers who cannot see the picture
@@ -11,7 +11,6 @@ Each lesson is run twice, wide and narrow (kit.narrow). A picture is a dictionar
     frames      for each position, such as "3,0", the numbers of the lines of its SVG
 """
 
-import contextlib
 import io
 import re
 import textwrap
@@ -23,67 +22,67 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
-from lessons.experiments.pool import in_parallel
+from lessons.experiments.pool import in_parallel, silence
 from lessons.workshop import kit, sources
 
-WIDTHS = ("wide", "narrow")
 MOST = 90  # combinations of slider values that are drawn for one picture
 STYLE = {"svg.fonttype": "path", "svg.hashsalt": "lessons", "svg.image_inline": True}
 
 
-def draw_lessons(chosen: Sequence[Path]) -> dict[Path, dict[str, list[dict]]]:
-    """The pictures of these lessons by width, drawn on all cores."""
-    tasks = [(source, width) for source in chosen for width in WIDTHS]
-    drawn = {}
+def draw_lessons(chosen: Sequence[Path]) -> dict[Path, list[dict[str, dict]]]:
+    """The pictures of these lessons as `draw_lesson` returns them, drawn on all cores."""
+    pictures = {}
 
-    def keep(i: int, pictures: list[dict]) -> None:
-        drawn[tasks[i]] = pictures
+    def keep(i: int, drawn: list[dict[str, dict]]) -> None:
+        pictures[chosen[i]] = drawn
 
-    in_parallel(draw_lesson, tasks, what="lessons in two widths", keep=keep)
-    return {source: {width: drawn[source, width] for width in WIDTHS} for source in chosen}
-
-
-def draw_lesson(source: Path, width: str) -> list[dict]:
-    """Run a source and return its pictures of one width."""
-    pictures: list[dict] = []
-    kit.recorder = lambda draw, sliders: pictures.append(drawn_picture(draw, sliders))
-    kit.narrow = width == "narrow"
-    cells = [cell for cell in sources.read_cells(source) if cell.kind in (*sources.CODE, "text")]
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            sources.run_cells(cells, source)
-    finally:
-        kit.recorder, kit.narrow = None, False
+    in_parallel(draw_lesson, [(source,) for source in chosen], what="lessons", keep=keep)
     return pictures
+
+
+def draw_lesson(source: Path) -> list[dict[str, dict]]:
+    """Run a source once for each width, and return each of its pictures in both."""
+    cells = [cell for cell in sources.read_cells(source) if cell.kind in (*sources.CODE, "text")]
+
+    def drawn(narrow: bool) -> list[dict]:
+        pictures: list[dict] = []
+        kit.recorder = lambda *picture: pictures.append(drawn_picture(*picture))
+        kit.narrow = narrow
+        try:
+            with silence():
+                sources.run_cells(cells, source)
+        finally:
+            kit.recorder, kit.narrow = None, False
+        return pictures
+
+    return [{"wide": wide, "narrow": narrow} for wide, narrow in zip(drawn(False), drawn(True))]
 
 
 def drawn_picture(draw, sliders: dict) -> dict:
     """A picture at all positions of its sliders; where these are more than MOST, one slider moves
     at a time and the others stay at their start."""
-    choices = [kit.positions(spec) for spec in sliders.values()]
-    starts = tuple(start for _, start in choices)
-    combinations = list(product(*(range(len(values)) for values, _ in choices)))
+    starts = tuple(start for _, start in sliders.values())
+    combinations = list(product(*(range(len(values)) for values, _ in sliders.values())))
     whole = len(combinations) <= MOST
     numbers: dict[str, int] = {}  # the number of each line
     frames = {}
     for position in combinations:
         if not whole and sum(map(ne, position, starts)) > 1:
             continue
-        chosen = [values[i] for (values, _), i in zip(choices, position)]
-        figure = draw(**dict(zip(sliders, chosen)))
+        figure = draw(**{name: sliders[name][0][i] for name, i in zip(sliders, position)})
         lines = svg(figure).splitlines()
         at = ",".join(map(str, position))
-        frames[at] = [numbers.setdefault(line, len(numbers)) for line in lines]
         if position == starts:
-            titles = [axis.get_title(loc="left").replace("\n", " ") for axis in figure.axes]
-            size = [round(96 * side) for side in figure.get_size_inches()]
+            first = figure
+        frames[at] = [numbers.setdefault(line, len(numbers)) for line in lines]
+    titles = [axis.get_title(loc="left").replace("\n", " ") for axis in first.axes]
     return {
         "sliders": [
             {"name": name, "values": [*map(text_of, values)], "start": start}
-            for name, (values, start) in zip(sliders, choices)
+            for name, (values, start) in sliders.items()
         ],
         "titles": "; ".join(filter(None, titles)),
-        "size": size,
+        "size": [round(96 * side) for side in first.get_size_inches()],
         "whole": whole,
         "lines": list(numbers),
         "frames": frames,

@@ -1,6 +1,5 @@
 // Two scripts side by side, from the data that lessons/workshop/site/ladder.py puts into the page: the lines of each script as HTML,
-// in two parts, docstring with imports and code; the changes of both parts between any two scripts in the form of Python's difflib;
-// and what is said of each tag.
+// from the end of its imports on; the changes between any two scripts in the form of Python's difflib; and what is said of each tag.
 "use strict";
 const KEPT = 3; // equal lines that stay visible before and after a change
 const { scripts, changes, about, tags } = JSON.parse(document.getElementById("data").textContent);
@@ -12,10 +11,8 @@ const row = (line) => `<span class="line" style="--indent: ${indent(line) + 2}ch
 const code = (lines) => `<pre>${lines.map(row).join("")}</pre>`;
 const equal = (lines) => `<div class="block">${code(lines)}${code(lines)}</div>`;
 
-const blocks = (part) => changes[`${before.value}-${after.value}`][part].map((change) => block(part, change)).join("");
-
-function block(part, [kind, a, b, c, d]) {
-  const old = scripts[before.value][part].slice(a, b), lines = scripts[after.value][part].slice(c, d);
+function block([kind, a, b, c, d]) {
+  const old = scripts[before.value].slice(a, b), lines = scripts[after.value].slice(c, d);
   if (kind !== "equal") return `<div class="block changed">${code(old)}${code(lines)}</div>`;
   if (lines.length <= 2 * KEPT + 2) return equal(lines);
   const folded = lines.slice(KEPT, -KEPT), summary = `<summary>${folded.length} equal lines</summary>`;
@@ -28,7 +25,7 @@ function show() {
   const told = about[after.value].includes(`gainst ${before.value}.py`); // the docstring sums this pair up
   board.innerHTML = `<ul class="why"></ul>${told ? `<details open><summary>in the words of ${after.value}.py</summary><pre>${summary.join("\n\n")}</pre></details>` : ""}
     <div class="block heads">${heads.join("")}</div>
-    <details><summary>docstrings and imports</summary>${blocks(0)}</details>${blocks(1)}`;
+    ${changes[`${before.value}-${after.value}`].map(block).join("")}`;
   const [gone, come] = ["first", "last"].map((side) => tagsOf(`.changed pre:${side}-child button`));
   const item = (sign, what) => (tag) => `<li><b title="${what}">${sign}</b> <button data-tag="${tag}">${tag}</button> ${tags[tag][0].replace(/<\/?p>/g, "")}</li>`;
   const left = gone.filter((tag) => !come.includes(tag)), both = gone.filter((tag) => come.includes(tag));

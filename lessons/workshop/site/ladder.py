@@ -11,7 +11,7 @@ from difflib import SequenceMatcher
 from itertools import product
 from pathlib import Path
 
-from lessons.workshop.site.markup import Renderer, filled, highlighted, page
+from lessons.workshop.site.markup import Renderer, colored, filled, page
 
 SCRIPTS = (
     "reinforce",
@@ -26,7 +26,6 @@ SCRIPTS = (
     "cispo",
 )
 TAG = re.compile(r"\[([A-Z][\w. ]*: [^\]]+)\]")
-CODE = re.compile(r"^(@dataclass|class |def )", re.MULTILINE)  # begins after docstring and imports
 ENTRY = """**[{tag}]** {why}
 
 {equation} ([symbols](SHEET.md)). Paper: {paper}. Seen in {seen in}
@@ -74,23 +73,20 @@ def tags(root: Path) -> dict[str, tuple[str, str, str]]:
 def ladder(root: Path, linked: set[str]) -> str:
     """The page. Adds what it links to, as a renderer does.
 
-    A script has two parts, docstring with imports, and code; its lines are HTML. The changes of a
-    part are those that difflib finds.
+    Of a script it has the docstring and the code that follows the imports, with its lines as HTML;
+    the changes between two scripts are those that difflib finds.
     """
-    parts, data = {}, {"scripts": {}, "changes": {}, "about": {}, "tags": {}}
+    codes, data = {}, {"scripts": {}, "changes": {}, "about": {}, "tags": {}}
     for name in SCRIPTS:
         text = (root / f"algorithms/{name}.py").read_text(encoding="utf-8")
-        lines, start = text.splitlines(), text[: CODE.search(text).start()].count("\n")
-        parts[name] = lines[:start], lines[start:]
-        lines = re.search("<code>(.*)</code>", highlighted(text), flags=re.DOTALL)[1].split("\n")
-        lines = [TAG.sub(r'<button data-tag="\1">[\1]</button>', line) for line in lines]
-        data["scripts"][name] = lines[:start], lines[start:]
         data["about"][name] = ast.get_docstring(ast.parse(text))
+        code = text[text.index("@dataclass") :]
+        codes[name] = code.splitlines()
+        shown = TAG.sub(r'<button data-tag="\1">[\1]</button>', colored(code))
+        data["scripts"][name] = shown.split("\n")
     for a, b in product(SCRIPTS, repeat=2):
-        data["changes"][f"{a}-{b}"] = [
-            SequenceMatcher(None, *pair, autojunk=False).get_opcodes()
-            for pair in zip(parts[a], parts[b])
-        ]
+        matcher = SequenceMatcher(None, codes[a], codes[b], autojunk=False)
+        data["changes"][f"{a}-{b}"] = matcher.get_opcodes()
     for tag, texts in tags(root).items():
         renderer = Renderer("algorithms/TAGS.md", linked, "ladder.html")
         data["tags"][tag] = [renderer.to_html(text) for text in texts]

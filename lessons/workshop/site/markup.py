@@ -102,7 +102,6 @@ class Renderer(IPythonRenderer):
         text = MarkdownWithMath(renderer=self).render(markdown)
         stop_after_formula = r"(<math(?:(?!</math>).)*</math>)([.,;:?!)]+)"
         text = re.sub(stop_after_formula, r'<span class="whole">\1\2</span>', text)
-        text = re.sub(r"<table>(?=\s*<thead>\s*<tr>\s*<th>symbol)", '<table class="symbols">', text)
         return text.replace("<table", '<div class="scroll"><table').replace(
             "</table>", "</table></div>"
         )
@@ -117,11 +116,8 @@ class Renderer(IPythonRenderer):
             url = posixpath.relpath(address_of(name), folder) + mark + anchor
         return html.escape(url)
 
-    def paragraph(self, text: str) -> str:
-        return text if text.startswith("<div") else super().paragraph(text)
-
     def block_math(self, body: str) -> str:
-        return f'<div class="formula">{mathml(body, display=True)}</div>\n'
+        return f'<span class="formula">{mathml(body, display=True)}</span>'
 
     def inline_math(self, body: str) -> str:
         return mathml(body)
@@ -134,19 +130,21 @@ class Renderer(IPythonRenderer):
         return f'<a href="{self.address(url)}">{text}</a>'
 
     def image(self, text: str, url: str, title: str | None = None) -> str:
-        return (
-            f'<div class="scroll"><img src="{self.address(url)}" alt="{html.escape(text)}"></div>\n'
-        )
+        return f'<img src="{self.address(url)}" alt="{html.escape(text)}">'
 
     def block_code(self, code: str, info: str | None = None) -> str:
         return highlighted(code, (info or "text").split()[0])
 
 
-def highlighted(code: str, language: str = "python") -> str:
+def colored(code: str, language: str = "python") -> str:
     """Code in colours."""
     lexer = get_lexer_by_name("yaml" if language == "cff" else language, stripnl=False)
-    lines = highlight(code, lexer, HtmlFormatter(nowrap=True)).rstrip("\n")
-    return f'<pre tabindex="0"><code>{lines}</code></pre>\n'
+    return highlight(code, lexer, HtmlFormatter(nowrap=True)).rstrip("\n")
+
+
+def highlighted(code: str, language: str = "python") -> str:
+    """Code in colours, as a block."""
+    return f'<pre tabindex="0"><code>{colored(code, language)}</code></pre>\n'
 
 
 def plain(text: str) -> str:

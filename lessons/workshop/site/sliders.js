@@ -1,5 +1,5 @@
 // A picture with sliders: assembles the frame for their positions from its lines (in the format that lessons/workshop/site/drawn.py
-// describes) and shows it. Wide and narrow frames are in separate files; only the file that is needed is loaded.
+// describes) and shows it. The frames of each picture and width are a file, which is loaded when a slider is moved first.
 "use strict";
 window.drawn = {};
 const phone = matchMedia("(max-width: 700px)");
@@ -8,9 +8,9 @@ const loading = {};
 function load(name) {
   loading[name] ??= new Promise((resolve) => {
     const script = document.createElement("script");
-    script.src = `figures/${name}.js`;
+    script.src = `${name}.js`;
     script.onload = () => resolve(drawn[name]);
-    script.onerror = () => console.error(`figures/${name}.js is missing: python lessons/workshop/site/website.py --draw`);
+    script.onerror = () => console.error(`${name}.js is missing: python lessons/workshop/site/website.py --draw`);
     document.head.append(script);
   });
   return loading[name];
@@ -24,9 +24,8 @@ for (const figure of document.querySelectorAll("figure[data-picture]")) {
 
   async function draw() {
     const narrow = phone.matches;
-    const pictures = await load(`${figure.dataset.lesson}-${narrow ? "narrow" : "wide"}`);
+    const { lines, frames } = await load(`${figure.dataset.picture}-${narrow ? "narrow" : "wide"}`);
     if (narrow !== phone.matches) return draw();
-    const { lines, frames } = pictures[figure.dataset.picture];
     const frame = frames[inputs.map((input) => input.value).join()];
     const before = shown;
     shown = URL.createObjectURL(new Blob([frame.map((i) => lines[i]).join("\n")], { type: "image/svg+xml" }));
