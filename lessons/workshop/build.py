@@ -42,22 +42,19 @@ def notebook_of(source: Path) -> nbformat.NotebookNode:
     fills it in."""
     notebook = new_notebook()
     notebook.metadata.kernelspec = KERNELSPEC
-    for cell in sources.notebook_cells(source):
-        text, new_cell = cell.text, new_markdown_cell
-        if cell.kind in sources.CODE:
-            new_cell = new_code_cell
-        elif cell.kind in ("hint", "solution"):
-            text = f"```python\n{text}\n```" if cell.kind == "solution" else text
+    for i, cell in enumerate(sources.notebook_cells(source)):
+        text = f"```python\n{cell.text}\n```" if cell.kind == "solution" else cell.text
+        if cell.kind in ("hint", "solution"):
             summary = f"<summary>{cell.kind.capitalize()}</summary>"
             text = f"<details>{summary}\n\n{text}\n\n</details>"
-        new = new_cell(text)
+        new_cell = new_code_cell if cell.kind in sources.CODE else new_markdown_cell
+        new = new_cell(text, id=f"cell-{i}")
         if cell.kind == "text":
             new.metadata.template = sha256(text.encode()).hexdigest()[:16]
         if cell.kind == "fold":
             new.metadata.jupyter = {"source_hidden": True}
         if cell.note == "guess":
             new.metadata.setdefault("jupyter", {})["outputs_hidden"] = True
-        new.id = f"cell-{len(notebook.cells)}"
         notebook.cells.append(new)
     return notebook
 
@@ -109,11 +106,10 @@ def is_built(source: Path) -> bool:
         [(cell.cell_type, cell.metadata.get("template") or cell.source) for cell in notebook.cells]
         for notebook in (existing, notebook_of(source))
     )
-    executed = all(cell.execution_count for cell in code_cells(existing))
-    failed = any(
-        output.output_type == "error" for cell in code_cells(existing) for output in cell.outputs
+    return built == wanted and all(
+        cell.execution_count and all(output.output_type != "error" for output in cell.outputs)
+        for cell in code_cells(existing)
     )
-    return built == wanted and executed and not failed
 
 
 def build(source: Path) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 LESSONS = Path(__file__).parents[1]
 CODE = ("code", "fold", "exercise", "check")
 KINDS = (*CODE, "markdown", "text", "hint", "solution")
-MARKER = re.compile(r"# %%(?: \[(\w+)\])?[ ]?(.*)")
+MARKER = re.compile(r"^# %%(?: \[(\w+)\])? ?(.*)\n", re.MULTILINE)
 HOW_TO_BEGIN = (
     "*About {}. Run All first. Write your answer in place of `...`, run that cell and the next, "
     "which checks it. (To work in a copy: `python lessons/start.py`.)*"
@@ -41,23 +41,25 @@ class Cell:
     line: int  # number of the marker's line in the source
 
 
+def number(source: Path) -> int:
+    """The number of a lesson."""
+    return int(source.name[:2])
+
+
 def find_sources(only: Sequence[int] = ()) -> list[Path]:
     """All sources by number, or only those of these lessons. SystemExit for a lesson that
     does not exist."""
-    sources = {
-        int(path.name[:2]): path
-        for path in sorted((LESSONS / "workshop/src").glob("[0-9][0-9]_*.py"))
-    }
-    if missing := [number for number in only if number not in sources]:
-        raise SystemExit(
-            f"there is no lesson {missing[0]}; choose from {', '.join(map(str, sources))}"
-        )
-    return [path for number, path in sources.items() if not only or number in only]
+    sources = sorted((LESSONS / "workshop/src").glob("[0-9][0-9]_*.py"))
+    numbers = [number(source) for source in sources]
+    if missing := set(only) - set(numbers):
+        known = ", ".join(map(str, numbers))
+        raise SystemExit(f"there is no lesson {min(missing)}; choose from {known}")
+    return [source for source in sources if not only or number(source) in only]
 
 
 def reading_order() -> list[Path]:
     """All sources, shelf by shelf."""
-    return sorted(find_sources(), key=lambda path: ORDER.index(int(path.name[:2])))
+    return sorted(find_sources(), key=lambda source: ORDER.index(number(source)))
 
 
 def neighbours(source: Path) -> tuple[Path | None, Path | None]:
@@ -79,25 +81,14 @@ def time_needed(cells: Sequence[Cell]) -> str:
 
 
 def read_cells(source: Path) -> list[Cell]:
-    """The cells of a source file. SystemExit, with the line, for a kind of cell that does
-    not exist, and for {=…} in one that is not filled in."""
-    cells: list[Cell] = []
-    for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), start=1):
-        if match := MARKER.fullmatch(line):
-            kind = match[1] or "code"
-            if kind not in KINDS:
-                place = f"{source.name}, line {number}"
-                raise SystemExit(f"{place}: [{kind}] is no kind of cell; try {', '.join(KINDS)}")
-            cells.append(Cell(kind, "", match[2], number))
-        elif cells:
-            cells[-1].text += line + "\n"
-    for cell in cells:
-        if "{=" in cell.text and cell.kind in ("markdown", "hint", "solution"):
-            place = f"{source.name}, line {cell.line}"
-            raise SystemExit(f"{place}: only a [text] cell fills in {{=…}}")
-        if cell.kind in ("markdown", "text", "hint"):
-            cell.text = re.sub(r"^# ?", "", cell.text, flags=re.MULTILINE)
-        cell.text = cell.text.strip("\n")
+    """The cells of a source file."""
+    cells, line = [], 1
+    parts = MARKER.split(source.read_text(encoding="utf-8"))[1:]
+    for kind, note, text in zip(parts[::3], parts[1::3], parts[2::3]):
+        start, line = line, line + text.count("\n") + 1
+        if kind in ("markdown", "text", "hint"):
+            text = re.sub("^# ?", "", text, flags=re.MULTILINE)
+        cells.append(Cell(kind or "code", text.strip("\n"), note, start))
     return cells
 
 
