@@ -14,6 +14,7 @@ Everything takes numbers or arrays for p and plain integers for G. Nothing here 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from math import comb
 
 import numpy as np
@@ -74,13 +75,9 @@ def fidelity_expansion(p, G: int):
     return 1 - 1 / (8 * G * p * (1 - p))
 
 
-def group_size_exact(p: float, target: float, largest: int = LARGEST) -> int:
-    """The smallest G with fidelity(p, G) >= target. Raises ValueError if there is none up to
-    `largest`."""
-    for G in range(2, largest + 1):
-        if fidelity(p, G) >= target:
-            return G
-    raise ValueError(f"no group size up to {largest} reaches fidelity {target} at p = {p}")
+def group_size_exact(p: float, target: float) -> int:
+    """The smallest G with fidelity(p, G) >= target. Raises OverflowError if it is above 1000."""
+    return next(G for G in count(2) if fidelity(p, G) >= target)
 
 
 def group_size_law(p, loss):
@@ -119,6 +116,16 @@ RULES: dict[str, AdvantageRule] = {
 }
 
 
+def advantages(rule: str | AdvantageRule, G: int) -> list[np.ndarray]:
+    """The advantage of a right and of a wrong completion where 0..G - 1 others are right, (G,)
+    each."""
+    advantage = RULES[rule] if isinstance(rule, str) else rule
+    return [
+        np.array([advantage(reward, others, G) for others in range(G)], dtype=float)
+        for reward in (1, 0)
+    ]
+
+
 def weight(rule: str | AdvantageRule, p, G: int):
     """w(p) in E[g] = w(p) grad p, for any policy, of g = mean over the group of advantage times
     score.
@@ -128,9 +135,8 @@ def weight(rule: str | AdvantageRule, p, G: int):
     samples from the policy itself, and no clip. The rule is a name in RULES or a function (own
     reward, others right, G) -> advantage.
     """
-    advantage = RULES[rule] if isinstance(rule, str) else rule
-    difference = [advantage(1, others, G) - advantage(0, others, G) for others in range(G)]
-    return binomial(p, G - 1) @ np.array(difference, dtype=float)
+    right, wrong = advantages(rule, G)
+    return binomial(p, G - 1) @ (right - wrong)
 
 
 def weight_limit(p):
@@ -166,10 +172,9 @@ def objective(rule: str | AdvantageRule, p, G: int):
 def coefficients(rule: str | AdvantageRule, G: int) -> tuple[np.ndarray, np.ndarray]:
     """alpha and beta for k = 0..G, (G + 1,) each, in the update g = alpha_k s+ - beta_k s- of any
     rule."""
-    advantage = RULES[rule] if isinstance(rule, str) else rule
-    alpha = [k * advantage(1, k - 1, G) / G if k else 0.0 for k in range(G + 1)]
-    beta = [(k - G) * advantage(0, k, G) / G if k < G else 0.0 for k in range(G + 1)]
-    return np.array(alpha, dtype=float), np.array(beta, dtype=float)
+    right, wrong = advantages(rule, G)
+    k = np.arange(1, G + 1)
+    return np.append(0.0, k * right / G), np.append(-k[::-1] * wrong / G, 0.0)
 
 
 def noise(rule: str | AdvantageRule, p, G: int, v_right, v_wrong):
@@ -285,7 +290,7 @@ def main(config: Config) -> None:
             raise SystemExit(f"--accuracies must name a column of numbers: {error}") from None
     if not 2 <= config.group_size <= LARGEST:
         raise SystemExit(f"--group_size must be 2 to {LARGEST}")
-    if not ((p >= 0) & (p <= 1)).all() or not ((p > 0) & (p < 1)).any():
+    if set(p) <= {0, 1} or not 0 <= p.min() <= p.max() <= 1:
         raise SystemExit("solve rates must be shares from 0 to 1, and not all of them 0 or 1")
     of = f"{len(p)} prompts, {p.mean():.0%} right" if config.accuracies else f"p = {config.p:g}"
     print(f"{of}, in groups of {config.group_size}\n\n{describe(p, config.group_size)}")
