@@ -148,6 +148,8 @@ def test_a_source_keeps_to_the_conventions(source):
     kinds = [cell.kind for cell in cells]
     assert cells[0].text.startswith(f"# {int(source.name[:2])} · ")
     assert cells[0].note, "how many minutes it takes"
+    again = any("## For a second reading" in cell.text for cell in cells)
+    assert cells[0].note.endswith(", without the second reading") == again
     numbers = {kinds.count(kind) for kind in ("exercise", "check", "hint", "solution")}
     assert numbers == {len(checks_of(source))}
     assert set(kinds) <= set(sources.KINDS)

@@ -29,24 +29,20 @@ def sapo(*, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) 
     return -average(gate * advantages, mask)
 
 
-def gmpo(
-    *, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, width: float = 0.4
-) -> Tensor:
-    """GMPO (arXiv:2507.20673): the geometric mean of ratios that are clipped one by one, each only
-    on the side to which A pushes it."""
+def gmpo(*, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """GMPO (arXiv:2507.20673): the geometric mean of ratios that are clipped one by one, from
+    exp(-0.4) to exp(0.4), each only on the side to which A pushes it."""
     log_ratio = logps - old_logps
-    clipped = torch.where(advantages > 0, log_ratio.clamp(max=width), log_ratio.clamp(min=-width))
+    clipped = torch.where(advantages > 0, log_ratio.clamp(max=0.4), log_ratio.clamp(min=-0.4))
     mean = (clipped * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)
     return -average(mean.exp() * advantages, mask)
 
 
-def dppo(
-    *, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, delta: float = DELTA
-) -> Tensor:
+def dppo(*, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
     """DPPO, binary TV (arXiv:2602.04879): no clip; a token is dropped once its own push has moved
-    its probability by more than delta."""
+    its probability by more than DELTA."""
     rise = logps.detach().exp() - old_logps.exp()
-    kept = torch.where(advantages > 0, rise <= delta, rise >= -delta)
+    kept = torch.where(advantages > 0, rise <= DELTA, rise >= -DELTA)
     return -average(kept * (logps - old_logps).exp() * advantages, mask)
 
 

@@ -74,12 +74,6 @@ def heading(source: Path) -> str:
     return re.search("^# # (.+)", source.read_text(encoding="utf-8"), flags=re.MULTILINE)[1]
 
 
-def time_needed(cells: Sequence[Cell]) -> str:
-    """What a lesson says of the time that it takes, "" if its first line says none."""
-    again = any("## For a second reading" in cell.text for cell in cells)
-    return cells[0].note + (", without the second reading" if cells[0].note and again else "")
-
-
 def read_cells(source: Path) -> list[Cell]:
     """The cells of a source file."""
     cells, line = [], 1
@@ -97,7 +91,7 @@ def notebook_cells(source: Path) -> list[Cell]:
     lessons at the end."""
     cells = read_cells(source)
     title, *rest = cells[0].text.split("\n")
-    if minutes := time_needed(cells):
+    if minutes := cells[0].note:
         cells[0].text = "\n".join([title, "", HOW_TO_BEGIN.format(minutes), *rest])
         before, after = neighbours(source)
         links = ["[all lessons, in this order](README.md)"]

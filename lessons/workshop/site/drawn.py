@@ -101,8 +101,8 @@ def text_of(value) -> str:
 
 
 def svg(figure: Figure) -> str:
-    """A figure as SVG, the same text for the same figure: letters as outlines, one element a line,
-    coordinates to a hundredth of a point."""
+    """A figure as SVG, the same text for the same figure: letters as outlines, a path in one
+    line, coordinates to a thousandth of a point."""
     if kit.narrow and figure.get_figwidth() < 4:
         for axis in figure.axes:
             axis.set_title(textwrap.fill(axis.get_title(loc="left"), 42), loc="left", fontsize=10)
@@ -110,8 +110,5 @@ def svg(figure: Figure) -> str:
     with matplotlib.rc_context(STYLE):
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     text = file.getvalue()
-    text = text[text.index("<svg") :]  # without the declaration
-    text = re.sub(
-        r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]).replace("\n", " "), text
-    )
-    return re.sub(r"\n\s*", "\n", re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)).strip() + "\n"
+    text = re.sub(r"\n(?=[A-Zz])", " ", text[text.index("<svg") :])  # a path in one line
+    return re.sub(r"(\.\d{3})\d+", r"\1", text)

@@ -123,7 +123,8 @@ class Renderer(IPythonRenderer):
         return mathml(body)
 
     def heading(self, text: str, level: int, **attrs) -> str:
-        slug = re.sub(r"[^\w\- ]", "", plain(text).lower()).replace(" ", "-")
+        plain = html.unescape(re.sub(r"<[^>]*>", "", text)).strip()
+        slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
         return f'<h{level} id="{slug}">{text}</h{level}>\n'
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
@@ -145,8 +146,3 @@ def colored(code: str, language: str = "python") -> str:
 def highlighted(code: str, language: str = "python") -> str:
     """Code in colours, as a block."""
     return f'<pre tabindex="0"><code>{colored(code, language)}</code></pre>\n'
-
-
-def plain(text: str) -> str:
-    """HTML without its tags."""
-    return " ".join(html.unescape(re.sub(r"<[^>]*>", "", text)).split())

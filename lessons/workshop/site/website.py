@@ -33,7 +33,6 @@ from lessons.workshop.site.markup import (
     filled,
     highlighted,
     page,
-    plain,
 )
 from toy_env.run import parse
 
@@ -103,7 +102,7 @@ class LessonPage:
     ) -> None:
         self.source, self.pictures, self.files = source, pictures, files
         self.render = Renderer(f"lessons/{source.stem}.ipynb", linked).to_html
-        self.count, self.heading = 0, ""
+        self.count = 0
 
     def html(self) -> str:
         """The page, with links to its neighbours. The notebook's last cell, which has no source,
@@ -116,7 +115,7 @@ class LessonPage:
             sources.heading(self.source),
             "".join(map(self.cell, cells, notebook.cells)),
             "lesson.html",
-            minutes=sources.time_needed(cells),
+            minutes=cells[0].note,
             before=before,
             after=after,
             heading=sources.heading,
@@ -127,7 +126,8 @@ class LessonPage:
         """One cell as HTML, its code and its outputs folded where the notebook folds them. Of a
         check only pictures are left, because nobody attempts the exercise here."""
         if built.cell_type == "markdown":
-            return self.text(cell.text if cell.kind == "markdown" else built.source)
+            markdown = cell.text if cell.kind == "markdown" else built.source
+            return self.render(NEEDS_CELLS.sub("", markdown))
         if cell.kind == "check":
             return "".join(map(self.output, filter(is_picture, built.outputs)))
         code, outputs = highlighted(cell.text), "".join(map(self.output, built.outputs))
@@ -137,13 +137,6 @@ class LessonPage:
             summary = f"<summary>{FOLDED if outputs else PREPARES}</summary>"
             return f"{outputs}<details>{summary}\n{code}</details>\n"
         return code + outputs
-
-    def text(self, markdown: str) -> str:
-        """Markdown as HTML; the pictures that follow are named after its last heading."""
-        text = self.render(NEEDS_CELLS.sub("", markdown))
-        if headings := re.findall(r"<h\d[^>]*>(.*?)</h", text):
-            self.heading = plain(headings[-1])
-        return text
 
     def output(self, output: nbformat.NotebookNode) -> str:
         """One output of a cell."""
@@ -171,7 +164,8 @@ class LessonPage:
                 content = json.dumps(picture, ensure_ascii=False, separators=(",", ":"))
                 self.files[f"{name}-{width}.js"] = f'drawn["{name}-{width}"] = {content};\n'
         has_sliders = data["text/plain"] == kit.WITH_SLIDERS
-        values = {"name": name, "has_sliders": has_sliders, "heading": self.heading}
+        title = f"{sources.heading(self.source)}, picture {self.count}"
+        values = {"name": name, "has_sliders": has_sliders, "title": title}
         return filled("picture.html", number=self.count, **values, **by_width)
 
 
@@ -188,8 +182,9 @@ def index() -> str:
 
     def with_minutes(line: re.Match) -> str:
         source = sources.LESSONS / f"workshop/src/{line[2]}.py"
-        minutes = f'<span class="minutes">{sources.read_cells(source)[0].note}</span>'
-        return f'{line[1]} {minutes}<span class="claim">{line[3]}</span>'
+        minutes = sources.read_cells(source)[0].note.partition(",")[0]
+        claim = f'<span class="claim">{line[3]}</span>'
+        return f'{line[1]} <span class="minutes">{minutes}</span>{claim}'
 
     text = (sources.LESSONS / "README.md").read_text(encoding="utf-8")
     shelves = "".join(re.findall(r"^## .+\n\n(?:- \[\d.+\n)+", text, flags=re.MULTILINE))

@@ -1,4 +1,4 @@
-# %% [markdown] 42 minutes
+# %% [markdown] 42 minutes, without the second reading
 # # 1 · Score function and baseline
 #
 # A language model writes a completion, and a verifier says whether it is right. The model should become right more often, but the verifier

@@ -1,4 +1,4 @@
-# %% [markdown] 37 minutes
+# %% [markdown] 37 minutes, without the second reading
 # # 3 · GRPO's baseline
 #
 # Group relative policy optimization (GRPO) samples a group of G completions to the same prompt and subtracts the group's mean reward from

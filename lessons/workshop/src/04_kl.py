@@ -1,4 +1,4 @@
-# %% [markdown] 36 minutes
+# %% [markdown] 36 minutes, without the second reading
 # # 4 · KL estimators
 #
 # Training moves the policy $\pi$ away from the model that it started as, the **reference** $\pi_\text{ref}$. A penalty pulls it back. The KL

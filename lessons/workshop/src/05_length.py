@@ -1,4 +1,4 @@
-# %% [markdown] 32 minutes
+# %% [markdown] 32 minutes, without the second reading
 # # 5 · Length normalisation
 #
 # A completion is right or wrong as a whole, and the loss adds up its tokens. GRPO (group relative policy optimization) divides this sum by

@@ -1,4 +1,4 @@
-# %% [markdown] 37 minutes
+# %% [markdown] 37 minutes, without the second reading
 # # 6 · The identity: σ times a contrast
 #
 # A language model completes one prompt G times, and a verifier gives each completion a reward, 1 (right) or 0 (wrong). GRPO (group relative

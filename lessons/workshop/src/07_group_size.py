@@ -1,4 +1,4 @@
-# %% [markdown] 36 minutes
+# %% [markdown] 36 minutes, without the second reading
 # # 7 · Expected gradient and the best weight
 #
 # A verifier marks each completion of a prompt right or wrong. A rule turns the marks of a group into advantages, and these move the policy.

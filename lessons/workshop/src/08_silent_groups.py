@@ -1,4 +1,4 @@
-# %% [markdown] 28 minutes
+# %% [markdown] 28 minutes, without the second reading
 # # 8 · Silent groups
 #
 # GRPO (group relative policy optimization) learns from disagreement. If all completions of a prompt are right, or all are wrong, their

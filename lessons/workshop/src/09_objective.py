@@ -1,4 +1,4 @@
-# %% [markdown] 33 minutes
+# %% [markdown] 33 minutes, without the second reading
 # # 9 · What is being climbed
 #
 # GRPO (group relative policy optimization) divides a group's advantages by the standard deviation of its rewards. Dr. GRPO ("GRPO done

@@ -1,4 +1,4 @@
-# %% [markdown] 30 minutes
+# %% [markdown] 30 minutes, without the second reading
 # # 10 · DAPO
 #
 # *(Read after [lesson 6](06_identity.ipynb); lessons 7 to 9 are optional before it.)*

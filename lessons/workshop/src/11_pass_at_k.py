@@ -1,4 +1,4 @@
-# %% [markdown] 25 minutes
+# %% [markdown] 25 minutes, without the second reading
 # # 11 · Maj@K and Pass@K
 #
 # Reinforcement learning is often said only to **sharpen** a model: what was likely becomes likelier, and nothing new is learnt. We take the

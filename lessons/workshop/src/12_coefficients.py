@@ -1,4 +1,4 @@
-# %% [markdown] 39 minutes
+# %% [markdown] 39 minutes, without the second reading
 # # 12 · One gradient, five coefficients
 #
 # Supervised fine-tuning (SFT), rejection-sampling fine-tuning (RFT), direct preference optimization (DPO), proximal

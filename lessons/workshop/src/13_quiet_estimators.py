@@ -1,4 +1,4 @@
-# %% [markdown] 27 minutes
+# %% [markdown] 27 minutes, without the second reading
 # # 13 · Which estimator is quiet?
 #
 # REINFORCE pushes a completion along its *score* $s$, the gradient of its log-probability, times its reward. GRPO and Dr. GRPO first subtract the

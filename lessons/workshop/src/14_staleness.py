@@ -1,4 +1,4 @@
-# %% [markdown] 33 minutes
+# %% [markdown] 33 minutes, without the second reading
 # # 14 · One gradient until the ratio moves
 #
 # A batch of completions is often used for several updates. From the second update on, the policy is no longer the one that sampled them. A token's

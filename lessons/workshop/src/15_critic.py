@@ -1,4 +1,4 @@
-# %% [markdown] 31 minutes
+# %% [markdown] 31 minutes, without the second reading
 # # 15 · PPO's critic
 #
 # REINFORCE gives every token of a completion the same advantage. PPO (proximal policy optimization) trains a second network, the

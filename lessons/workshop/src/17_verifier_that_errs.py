@@ -1,4 +1,4 @@
-# %% [markdown] 33 minutes
+# %% [markdown] 33 minutes, without the second reading
 # # 17 · A verifier that errs
 #
 # Every verifier errs: it lets some wrong completions pass and fails some right ones. What does a model learn from such verdicts?

@@ -1,4 +1,4 @@
-# %% [markdown] 30 minutes
+# %% [markdown] 30 minutes, without the second reading
 # # 18 · The sampler is not the trainer
 #
 # Real systems sample with one engine and train with another. The weights of the model are the same, the kernels and the precision are not. So each

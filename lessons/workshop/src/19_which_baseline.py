@@ -1,4 +1,4 @@
-# %% [markdown] 30 minutes
+# %% [markdown] 30 minutes, without the second reading
 # # 19 · Which baseline?
 #
 # GRPO and Dr. GRPO subtract the mean reward of the group. If all completions of a group are right, every advantage is then 0, and the group
