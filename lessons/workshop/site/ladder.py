@@ -50,9 +50,8 @@ def options(outgrow: str) -> dict[str, str]:
     """The rows of OUTGROW.md as items of a list, by script and name, such as "grpo: advantage",
     without the marks that say how they were checked."""
     text, items = re.sub(r" (?:[SPVE]|\*src\*)(?=[ ,;|])", "", outgrow), {}
-    for section in text.split("\n### ")[1:]:
-        script = section.partition("\n")[0]
-        for row in table_rows(section.partition("\n## ")[0]):
+    for script, section in re.findall(r"^### (.+)\n((?:(?!##).*\n)*)", text, flags=re.MULTILINE):
+        for row in table_rows(section):
             name, trl, verl = row[""], row["TRL"] or "none", row["verl"]
             items[f"{script}: {name}"] = f"- *{script}, {name}.* TRL: {trl}. verl: {verl}."
     return items
