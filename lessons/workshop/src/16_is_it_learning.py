@@ -1,4 +1,4 @@
-# %% [markdown] 36 minutes
+# %% [markdown] 36 minutes, without the second reading
 # # 16 · Is it learning?
 #
 # A broken run does not stop. It draws curves, and most of them look reasonable.
