@@ -405,7 +405,7 @@ def test_a_second_strip_has_the_same_problems_and_three_seeds_decide(page):
         return [[a, lane([0.9])], [a, b], [a, c]].map(sigmaLadder.compared);
     }"""
     one, apart, close = page.evaluate(compared)  # .81 with half of 4.303 * .01 / sqrt(3) = .025
-    assert "may be luck" in one and "x 81 % (79 to 83), x 91 % (89 to 93)" in apart
+    assert "may be luck" in one and "x 81.0 % (78.5 to 83.5), x 91.0 % (88.5 to 93.5)" in apart
     assert "do not overlap" in apart and "cannot tell them apart" in close
 
 

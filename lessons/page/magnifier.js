@@ -68,8 +68,9 @@ function mostChanged(group, results) {
 }
 
 // The numbers of one token, in a line.
-function numbersOf(group, results, algorithm, i, t) {
-  const { ids, logps, after } = group[i], weight = results[i].tokens[t], G = group.length;
+function numbersOf(group, results, algorithm, i, t, isTrained) {
+  const { ids, logps } = group[i], weight = results[i].tokens[t], G = group.length;
+  const after = isTrained && group[i].after; // not by what the reader has changed since
   if (ids[t] === null) return ""; // of a shared run
   const under = { length: `(${G} × ${ids.length} tokens)`, limit: `(${G} × 56)`,
     tokens: `${divisorOf(algorithm, group, i)} tokens` }[algorithm.divisor];

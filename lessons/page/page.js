@@ -23,8 +23,7 @@ function nameOf({ name, flipped, mistake }) {
 }
 
 // ---------------------------------------------------------------------- what is magnified
-const chosenAlgorithm = (lane) =>
-  (nameOf(choice) === lane.name ? lane.algorithm : algorithmOf(choice));
+const askedOf = (lane) => (nameOf(choice) === lane.name ? lane.algorithm : algorithmOf(choice));
 
 // The block that the reader points at, or the newest mixed group of the lane that moved last; while
 // it trains, of a step that is done
@@ -40,11 +39,12 @@ function selected() {
 function showMagnifier(at) {
   const { lane, column } = at, group = lane.columns[column].groups[at.group], list = $("group");
   if (!group) return;
-  const asked = chosenAlgorithm(lane), verdicts = JSON.stringify([asked, rewardsOf(group)]);
+  const asked = askedOf(lane), verdicts = JSON.stringify([asked, rewardsOf(group)]);
   const { after, advantages } = group[0], now = [after, advantages, verdicts, group, lanes.length];
   if (now.every((one, i) => one === magnified[i])) return;
   magnified = now;
   const results = lane.pushesOn(group, asked);
+  const isTrained = asked === lane.algorithm && group.every((row) => row.reward === row.verdict);
   // of a token in a completion of average length, the same for what it would get
   const full = FULL / mean(group.map((_, i) => divisorOf(lane.algorithm, group, i)));
   const rowWith = (node) => [...list.children].findIndex((row) => row.contains(node));
@@ -59,7 +59,7 @@ function showMagnifier(at) {
     const [i, t] = results[at[0]]?.tokens[at[1]] === undefined ? mostChanged(group, results) : at;
     list.querySelector(".pointed")?.classList.remove("pointed");
     list.children[i].querySelectorAll("i")[t].classList.add("pointed");
-    write("numbers", numbersOf(group, results, asked, i, t));
+    write("numbers", numbersOf(group, results, asked, i, t, isTrained));
   };
   write("title", title(group, column) + (lanes.length > 1 ? ` · ${lane.name}` : ""));
   write("explained", explain(group, results, asked));
@@ -135,7 +135,7 @@ function show() {
 
 function showLane(lane, at) {
   const { accuracy, algorithm, columns, parts, seeds, steps } = lane;
-  drawStrip(lane, at, at ? chosenAlgorithm(lane) : algorithm);
+  drawStrip(lane, at, at ? askedOf(lane) : algorithm);
   const group = at && columns[at.column].groups[at.group];
   Object.assign(parts.strip, { ariaValueMax: columns.length,
     ariaValueNow: at ? at.column + 1 : columns.length,
@@ -167,13 +167,14 @@ function showControls() {
   const done = lanes.filter(({ steps }) => steps >= STEPS);
   $("seeds").hidden = running || done.length < 2 || done.every(({ seeds }) => seeds.length === 2);
   write("compared", started && lanes.length > 1 ? compared(done) : "");
+  $("next").hidden = running || lanes.length > 1 || !done[0] || done[0].algorithm.dynamic_sampling;
 }
 
 function compared(done) {
   if (done.length < 2 || done.some(({ seeds }) => seeds.length < 2))
     return "One seed each: where the bands overlap, the difference may be luck.";
   const late = done.map(lateAccuracy), texts = late.map((one, i) => {
-    const [centre, low, high] = one.map(percentOf);
+    const [centre, low, high] = one.map((share) => (100 * share).toFixed(1));
     return `${done[i].name} ${centre} % (${low} to ${high})`;
   });
   const isApart = Math.max(...late.map((one) => one[1])) > Math.min(...late.map((one) => one[2]));
@@ -187,7 +188,7 @@ async function train(work) { // unless something is being trained
   running = true;
   target = Infinity;
   write("alarm", "");
-  if (document.activeElement !== $("one")) $("train").focus(); // other buttons are hidden now
+  if (document.activeElement !== $("one")) $("train").focus({ preventScroll: true });
   show();
   try {
     await changing;
@@ -239,11 +240,12 @@ async function trainSeeds() { // two more of each lane, unseen but for their acc
       while (target && other.steps < lane.steps) {
         await other.step();
         other.columns = [];
-        write("status", `${lane.name}, seed ${more + 1} of 3: step ${other.steps}`);
+        write("status", `${lane.name}: seed ${more + 1}, step ${other.steps} of ${lane.steps}`);
       }
       if (other.steps >= lane.steps) lane.seeds[more - 1] = other;
     }
   write("status", "");
+  $("compared").scrollIntoView({ block: "nearest" });
 }
 
 // The problem in the box, from the next step on. -> whether it is one
@@ -300,8 +302,8 @@ function save() {
     const { choice: { name, flipped, mistake }, steps } = lane;
     return ["run", [name, mistake, flipped.join(" "), steps ? toText(lane) : ""].join()];
   });
-  const entries = [["problem", world.problem], ["seed", world.seed], ...runs];
-  $("link").href = `#${new URLSearchParams(entries)}`;
+  runs.unshift(["problem", world.problem], ["seed", world.seed]);
+  $("link").href = `#${new URLSearchParams(runs)}`;
   history.replaceState(null, "", $("link").href);
 }
 
@@ -347,21 +349,18 @@ $("again").onclick = () => {
   train(trainLanes);
   root.scrollIntoView({ block: "nearest" });
 };
+$("next").onclick = () => { choose({ ...PLAIN, name: "DAPO" }); $("again").click(); };
 $("question").onclick = ({ target: { textContent, type } }) => {
   if (type !== "button") return;
   guess = textContent;
   train(trainLanes);
 };
-$("ask").onsubmit = (event) => {
-  event.preventDefault();
-  takeProblem();
-};
+$("ask").onsubmit = (event) => { event.preventDefault(); takeProblem(); };
 addEventListener("hashchange", () => location.reload());
 
 // For the console and the tests.
 globalThis.sigmaLadder = { world, lanes, base: world.weights, compared, selected };
 
-changing = load();
-await changing;
+await (changing = load());
 show();
 document.body.ariaBusy = "false";

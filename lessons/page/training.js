@@ -14,7 +14,7 @@ class Diverged extends Error {}
 
 // A network's weights, and what AdamW remembers of them
 const learner = (weights) =>
-  ({ weights: weights.slice(), m: weights.map(() => 0), v: weights.map(() => 0), updates: 0 });
+  ({ weights, m: weights.map(() => 0), v: weights.map(() => 0), updates: 0 });
 
 function adamw(network, gradient, learning_rate) { // torch's defaults, but no weight decay
   const { m, v } = network, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
@@ -29,8 +29,8 @@ function adamw(network, gradient, learning_rate) { // torch's defaults, but no w
   }
 }
 
-function clip_grad_norm(gradient, max_grad_norm) { // in place -> the norm before
-  // loops, since a function called for each of 152,192 numbers leaves 20 MB of garbage a step
+// In place -> the norm before. In loops: a function for each number leaves 20 MB of garbage a step
+function clip_grad_norm(gradient, max_grad_norm) {
   let squares = 0;
   for (let i = 0; i < gradient.length; i++) squares += gradient[i] ** 2;
   const norm = Math.sqrt(squares), factor = max_grad_norm / (norm + 1e-6);
