@@ -310,6 +310,10 @@ def test_a_step_shows_what_it_did_to_a_token_and_its_address_opens_at_once(
     t = np.argmax(moves[i])
     before, after = (float(f"{100 * np.exp(group[i][name][t]):.2g}") for name in ("logps", "after"))
     assert f"probability {before:g}\xa0% → {after:g}\xa0%" in text_of(page, "#numbers")
+    for shown_after in (False, True):  # only of what was trained
+        page.get_by_role("switch", name="÷ σ").click()
+        redraw(page)
+        assert ("→" in text_of(page, "#numbers")) is shown_after
     link, verdicts = page.locator("#link").evaluate("(link) => link.href"), shown(page)[1]
     assert page.evaluate("location.href") == link
     strip = (
@@ -412,9 +416,13 @@ def test_a_second_strip_has_the_same_problems_and_three_seeds_decide(page):
 def test_a_seed_that_was_stopped_goes_on(page):
     page.evaluate("sigmaLadder.world.heldOut.length = 8")
     take_a_step(page, 1)
+    page.evaluate("sigmaLadder.lanes[0].trainer.steps = 60")
     page.get_by_role("switch", name="÷ σ").click()
-    page.click("#again")
+    page.wait_for_selector("#next:not([hidden])")  # after a run without DAPO's replacement
+    page.evaluate("sigmaLadder.lanes[0].trainer.steps = 1")
+    page.click("#next")
     wait_until_trained(page, 1, lane=1)
+    assert page.evaluate("sigmaLadder.lanes[1].name") == "DAPO"
     page.evaluate("for (const lane of sigmaLadder.lanes) lane.trainer.steps = 60")
     page.get_by_role("switch", name="÷ σ").click()
     begun = "sigmaLadder.lanes[0].begun[0]"
