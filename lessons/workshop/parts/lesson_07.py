@@ -13,18 +13,19 @@ LOOKS = {
     "Dr. GRPO": {"color": ORANGE, "linestyle": "--"},
     "MaxRL": {"color": GREEN, "linestyle": "-."},
     "REINFORCE": {"color": PURPLE, "linestyle": ":"},
+    "best baseline": {"color": "black"},
 }
 
 
 def over_p(panels: dict) -> Figure:
-    """Lesson 7: a panel for each title, with a curve over p for each rule."""
-    figure, axes = new_figure(8.4, 3.2, columns=len(panels), sharey=True)
+    """Lesson 7: a panel for each of two titles, with a curve over p for each rule."""
+    figure, axes = new_figure(8.4, 3.2, columns=2, sharey=True)
     for axis, (title, curves) in zip(axes, panels.items()):
         for name, curve in curves.items():
             axis.plot(np.linspace(0.01, 0.99, 99), curve, label=name, **LOOKS[name])
         axis.set(title=title, xlabel="p", xlim=(0, 1), yscale="log", ylim=(0.15, 15))
         ticks(axis.yaxis, [".2", ".5", 1, 2, 5, 10])
-    axes[0].legend(ncols=2, fontsize=9, loc="lower right")
+    axes[1].legend(ncols=2, loc="upper left")
     return figure
 
 

@@ -1,15 +1,16 @@
-# %% [markdown] 36 minutes, without the second reading
+# %% [markdown] 40 minutes, without the second reading
 # # 7 · Expected gradient and the best weight
 #
 # A verifier marks each completion of a prompt right or wrong. A rule turns the marks of a group into advantages, and these move the policy.
-# There are dozens of rules. In what can they differ?
+# In what can two rules differ?
 #
 # > **If advantages depend on the marks alone, every rule's expected update of a prompt is a multiple of $\nabla p$, the gradient of the
 # > probability $p$ of a right completion. Rules differ only in this factor and in the noise.**
 # >
-# > Among rules that move the policy from wrong completions towards right ones, GRPO and Dr. GRPO have nearly the least noise.
+# > It holds on the first update after sampling, for scores summed over tokens, without a KL (Kullback–Leibler) penalty.
 #
-# So two curves judge a new rule on one prompt. A larger learning rate makes up for a small factor, but not for noise.
+# So two curves judge a rule: how long its expected step is, and how many completions it needs until the step stands out from the noise. A
+# larger learning rate makes up for a short step, not for noise.
 
 # %% [fold]
 import math
@@ -23,7 +24,7 @@ from algorithms import dr_grpo, grpo, maxrl, reinforce
 from lessons import identity
 from lessons.experiments import baselines, baselines_tables, grid
 from lessons.workshop.kit import check, say, show
-from lessons.workshop.parts.lesson_07 import LOOKS, over_p, up_to_a_factor
+from lessons.workshop.parts.lesson_07 import over_p, up_to_a_factor
 
 WEIGHTS = {
     "GRPO": identity.sigma,
@@ -37,15 +38,18 @@ def completions_needed(p, G, v_ratio):
     rules = {name: identity.contrast(weight) for name, weight in WEIGHTS.items()}
     rules["REINFORCE"] = "REINFORCE"  # A = R
     best = identity.efficiency(identity.contrast(identity.quietest(v_ratio)), p, G, v_ratio)
-    return {name: best / identity.efficiency(rule, p, G, v_ratio) for name, rule in rules.items()}
+    needed = {name: best / identity.efficiency(rule, p, G, v_ratio) for name, rule in rules.items()}
+    needed["best baseline"] = best / ((1 - p + p * v_ratio) * (1 - p + p / v_ratio))  # R - b
+    return needed
 
 
 ps = np.linspace(0.01, 0.99, 99)
-factors = {name: identity.weight(name, ps, 8) for name in LOOKS}
+factors = {name: identity.weight(name, ps, 8) for name in (*WEIGHTS, "REINFORCE")}
 alike = completions_needed(ps, 8, 1)
 show(over_p({"Factor of the expected step": factors, "Completions needed (Dr. GRPO: 1)": alike}))
 hard = {name: factor[4] for name, factor in factors.items()}  # p = .05
 most = math.ceil(100 * max(alike["MaxRL"])) / 100  # an upper bound
+half = {ratio: completions_needed(0.5, 8, ratio) for ratio in (0.1, 1, 10)}
 assert np.isclose(ps[4], 0.05) and hard["MaxRL"] == max(hard.values())
 assert np.allclose(alike["Dr. GRPO"], 1) and most > max(alike["GRPO"])
 # An identity between two formulas of this library:
@@ -59,15 +63,14 @@ for script, of_gradient in ((dr_grpo, 1 / 2), (grpo, 1)):
     assert np.allclose(mean_update, of_gradient * np.array([1 / 4, -1 / 8, -1 / 8]))
 
 # %% [text]
-# *Groups of eight. Left: at $p = .05$ MaxRL's expected step is {=hard["MaxRL"] / hard["Dr. GRPO"]:.1f} times as long as Dr. GRPO's. Right: the completions needed until a step
-# stands out equally from the noise, if right and wrong ones are equally noisy. GRPO is almost on Dr. GRPO's line; MaxRL needs at most
-# {=most:.2f} times as many.*
+# *Groups of eight, with equally noisy right and wrong completions. At $p = .05$ MaxRL's expected step is {=hard["MaxRL"] / hard["Dr. GRPO"]:.1f} times as long as Dr. GRPO's. The
+# completions needed differ less: GRPO is almost on Dr. GRPO's line, and MaxRL needs at most {=most:.2f} times as many.*
 #
-# (REINFORCE takes the mark, 1 or 0, as the advantage: it does not use wrong completions. GRPO: group relative policy optimization; Dr. GRPO:
-# "GRPO done right"; MaxRL: maximum likelihood reinforcement learning.)
+# REINFORCE takes the mark, 1 or 0, as the advantage, so it does not use wrong completions. The **best baseline** subtracts a constant from
+# the mark instead; it must know $p$ and how noisy both kinds are. Where one kind is ten times noisier than the other, it needs only {=half[10]["best baseline"] / half[10]["Dr. GRPO"]:.2f}
+# times Dr. GRPO's completions at $p = ½$.
 #
-# *Scope: the same mark gets the same advantage; scores are summed over tokens; completions come from the policy itself; no clip, no KL
-# penalty.*
+# (GRPO: group relative policy optimization; Dr. GRPO: "GRPO done right"; MaxRL: maximum likelihood reinforcement learning.)
 #
 # | symbol | meaning |
 # |---|---|
@@ -94,13 +97,14 @@ for script, of_gradient in ((dr_grpo, 1 / 2), (grpo, 1)):
 #
 # ## The proof
 #
-# A rule gives one advantage to all right completions of a group and one to all wrong ones. So $g = \alpha_k\,\bar s_+ - \beta_k\,\bar s_-$. GRPO, for
-# example, with one of four right has the advantages 1.73 and three times −.58: $\alpha = 1.73/4 = .43$ and $\beta = 3 \cdot .58/4 = .43$.
+# A rule gives one advantage, $A_+$, to all $k$ right completions of a group and one, $A_-$, to all wrong ones. So
+# $g = \alpha_k\,\bar s_+ - \beta_k\,\bar s_-$ with $\alpha_k = k A_+/G$ and $\beta_k = -(G-k) A_-/G$. GRPO, for example, with one of four right has
+# $A_+ = 1.73$ and $A_- = -.58$: $\alpha_1 = 1.73/4 = .43$ and $\beta_1 = 3 \cdot .58/4 = .43$.
 #
 # **Step 1: the two mean scores lie on one line.** A score has mean 0, and $\mathbb E[R\,s] = \nabla p$
 # ([lesson 1](01_score_function.ipynb)). Let $m_\pm$ be the expected scores of a right and of a wrong completion. Split both means by the mark:
 # $p\,m_+ + q\,m_- = 0$ and $p\,m_+ = \nabla p$. So $m_+ = \nabla p/p$ and $m_- = -\nabla p/q$
-# (in the smallest case: $2\,\nabla p$ and $-2\,\nabla p$).
+# (in the smallest case $\pm2\,\nabla p$).
 #
 # **Step 2: put them in.** At a fixed $k$ the mean update is $\alpha_k m_+ - \beta_k m_- = (\alpha_k q + \beta_k p)\,\nabla p/(pq)$.
 #
@@ -142,8 +146,7 @@ def step(p, G):
 # %% [markdown]
 # This rule climbs Pass@G, the probability that at least one of G completions is right: its factor is the slope of Pass@G, over G.
 #
-# We check the four factors on a network with 36 parameters that writes up to three tokens, over every possible group, with the scripts'
-# advantages:
+# We check the four factors over every possible group of a network that writes up to three tokens:
 
 # %% [fold]
 END = 2
@@ -210,14 +213,15 @@ assert found == 24 and max(cosines) < 0.999
 #
 # Where $\alpha_k = \beta_k$, a rule weighs the contrast: $g = c(k)\,(\bar s_+ - \bar s_-)$. Which $c(k)$ is the least noisy?
 #
-# **Step.** By the theorem its length is $\mathbb E[c]/(pq)$, in units of $\nabla p$.
+# **The expected step.** By step 3, $w = \mathbb E[c]/(pq)$, since $p + q = 1$.
 #
-# **Noise.** Across $\nabla p$ the mean is 0, so there all of $g$ is noise. (Along $\nabla p$ noise changes how far a step goes, not where.) Let
-# $v_\pm$ be the variances of a right and of a wrong score across $\nabla p$. A mean of $k$ scores has the variance $v_+/k$. So the contrast
-# has $n_k = \frac{v_+}k + \frac{v_-}{G-k}$, and the update $\mathbb E[c^2\,n]$.
+# **The noise.** In the directions across $\nabla p$ the mean update is 0, so there all of $g$ is noise. (Along $\nabla p$,
+# noise changes how far a step goes, not where.) Let $v_+$ and $v_-$ be the variances of a right and of a wrong score in these directions. A
+# mean of $k$ right scores has the variance $v_+/k$. So the contrast has the variance $n_k = \frac{v_+}k + \frac{v_-}{G-k}$, and the update
+# has $\mathbb E[c^2\,n]$.
 #
-# **Completions needed.** The mean of N groups has the same step and 1/N of the noise. So the N at which steps stand out equally is
-# proportional to $\mathbb E[c^2\,n]/\mathbb E[c]^2$.
+# **The completions needed.** The mean of N groups has the same expected step and 1/N of the variance. So the N at which the step
+# stands out is proportional to $\mathbb E[c^2\,n]/\mathbb E[c]^2$.
 #
 # **2. The best weight.** First on paper: only $k = 1$ and $k = 2$ occur, equally often, with $n_1 = 1$ and $n_2 = 2$. Hold $c(1) + c(2)$
 # fixed. Which $c(1) : c(2)$ makes $c(1)^2 n_1 + c(2)^2 n_2$ smallest? Then for all $k$: which $c(k)$ makes the quotient smallest? Any multiple is
@@ -247,10 +251,9 @@ def best_weight(k, G, v_right, v_wrong):
 
 # %% [markdown]
 # **The best weight is one over the variance of the contrast**, whatever $p$ is. With equally noisy scores it is a multiple of $k(G-k)$: Dr.
-# GRPO. With far noisier wrong ones it tends to a multiple of $G - k$: MaxRL. What does another rule cost? Now one kind is ten times noisier:
+# GRPO. With far noisier wrong ones it tends to a multiple of $G - k$: MaxRL. What does another rule cost?
 
 # %% [fold]
-half = {ratio: completions_needed(0.5, 8, ratio) for ratio in (0.1, 1, 10)}
 show(over_p({"Wrong scores ten times quieter": completions_needed(ps, 8, 0.1),
              "Wrong scores ten times noisier": completions_needed(ps, 8, 10)}))
 all_p, ratios = np.linspace(0.001, 0.999, 999), 10.0 ** np.arange(-3, 3.1, 0.25)
@@ -259,38 +262,39 @@ worst = {name: max(e[name].max() for e in everywhere) for name in WEIGHTS}
 worst = {name: math.ceil(100 * x) / 100 for name, x in worst.items()}  # an upper bound
 assert min(e[name].min() for e in everywhere for name in WEIGHTS) > 1 - 1e-12
 assert max(worst["GRPO"], worst["Dr. GRPO"]) <= 1.25  # "a quarter" in the claim
-for r in half:  # at p = 1/2
+for r, needed in half.items():  # at p = 1/2
     least = identity.contrast(identity.quietest(r))
     rules = least, lambda reward, others, G, b=1 / (1 + r): reward - b
     weighed, constant = (identity.efficiency(rule, 0.5, 8, r) for rule in rules)
-    half[r]["best"] = weighed / constant
-    assert min(half[r].values()) == half[r]["best"]
+    assert np.isclose(weighed / constant, needed["best baseline"])
+    assert min(needed.values()) == needed["best baseline"]
+assert np.isclose(half[0.1]["best baseline"], half[10]["best baseline"])
 
 # %% [text]
 # *Completions needed, over those of the best weight of the contrast. REINFORCE ($\beta_k = 0$) leaves out wrong completions, and the noise in
 # them: at $p = ½$ it needs {=half[0.1]["REINFORCE"]:.1f} times as many on the left, {=half[10]["REINFORCE"]:.2f} times on the right.*
 #
-# **So σ or σ² matters little; to use wrong completions or not matters more.** In groups of eight, for $p$ from .001 to .999 and
-# $v_-/v_+$ from .001 to 1,000:
+# **So among weights of the contrast, σ or σ² matters little.** In groups of eight GRPO needs at most {=worst["GRPO"]:.2f} times the completions of the best weight,
+# Dr. GRPO {=worst["Dr. GRPO"]:.2f} and MaxRL {=worst["MaxRL"]:.2f} times, for $p$ from .001 to .999 and $v_-/v_+$ from .001 to 1,000.
 #
-# | over the best weight of the contrast | GRPO | Dr. GRPO | MaxRL |
-# |---|---|---|---|
-# | completions needed, at most | {=worst["GRPO"]:.2f} | {=worst["Dr. GRPO"]:.2f} | {=worst["MaxRL"]:.2f} |
+# ## The least noisy rule
 #
-# **The best of all rules is a constant baseline.** Let $\alpha_k$ and $\beta_k$ be free. The step contains them with the factors $q$ and $p$ (step 2),
-# the noise as $\alpha_k^2 v_+/k + \beta_k^2 v_-/(G-k)$. As in exercise 2, the best are $\alpha_k = kq/v_+$ and $\beta_k = (G-k)\,p/v_-$. So the advantages
-# are $q/v_+$ and $-p/v_-$, up to one factor, whatever $k$ is. That is $R - b$ with
+# The contrast counts both means equally, however noisy one of them is. Let $\alpha_k$ and $\beta_k$ differ. By step 3 the expected step is
+# proportional to $\mathbb E[\alpha_k q + \beta_k p]$. The noise is $\mathbb E[\alpha_k^2 v_+/k + \beta_k^2 v_-/(G-k)]$. As in exercise 2, a
+# coefficient is best if it is its factor in the step over its factor in the noise: $\alpha_k = kq/v_+$ and $\beta_k = (G-k)\,p/v_-$. So
+# $A_+ = Gq/v_+$ and $A_- = -Gp/v_-$, whatever $k$ is. Up to a factor these are $1 - b$ and $-b$. **The least noisy rule is a constant
+# baseline**, $R - b$ with
 #
 # $$b = \frac{p\,v_+}{p\,v_+ + q\,v_-}$$
 #
-# This is [lesson 1](01_score_function.ipynb)'s best $b$, $\mathbb E[R\,\|s\|^2]/\mathbb E[\|s\|^2]$, for the part of $s$ across $\nabla p$. At $p = ½$, with equally noisy
-# scores, it needs {=half[1]["best"]:.2f} times the completions of the best weight of the contrast. But it takes $p$ and $v_-/v_+$ ([lesson 13](13_quiet_estimators.ipynb) estimates such a $b$).
+# At $p = ½$ it needs {=half[0.1]["best baseline"]:.2f} times the completions of the best weight of the contrast if $v_-/v_+$ is .1 or 10, and {=half[1]["best baseline"]:.2f} times if it is 1. A run has to
+# estimate such a $b$, as [lesson 13](13_quiet_estimators.ipynb) does.
 #
 # ## To remember
 #
 # - Every rule's expected update of a prompt is $w(p)\,\nabla p$. Rules differ in $w(p)$ and in the noise.
 # - One over its variance is the least noisy weight of the contrast. GRPO and Dr. GRPO are near it.
-# - The least noisy rule of all is a constant baseline, if one knows $p$ and the two variances.
+# - The least noisy rule is a constant baseline. It can need a third of the completions, but must know $p$ and both variances.
 #
 # ## For a second reading (6 minutes): which group size?
 #
@@ -334,7 +338,7 @@ assert all(2 < number < 2.15 for number in right)
 # {=right[2]:.1f} at .01. And φ is a *length*: a longer step of one prompt, not a better one.
 #
 # **Which group size is best at a fixed budget?** Larger groups mean fewer different prompts. We trained Dr. GRPO without a KL
-# (Kullback–Leibler) penalty, in batches of 256 completions, with five seeds. Held-out accuracy after so many completions, the best of six
+# penalty, in batches of 256 completions, with five seeds. Held-out accuracy after so many completions, the best of six
 # sizes in italics ([all six](experiments/README.md)):
 
 # %% [fold]
