@@ -7,8 +7,9 @@
 # > **GRPO's update of a prompt is σ, the standard deviation of its rewards, times the *contrast*: the mean direction that makes right
 # > completions more probable, minus the mean direction that makes wrong ones more probable.**
 #
-# Dr. GRPO ("GRPO done right") leaves out the division by σ. So the two differ only in one number for each $k$, the number of right
-# completions, and can be compared without a model. Move $k$:
+# So you can judge a rule before a model is trained. Take eight completions, seven of them right. GRPO pushes the wrong one 2.6 times as hard
+# as in a group with four right. Yet the group as a whole has the smaller coefficient, .33 against .50. Dr. GRPO ("GRPO done right") leaves
+# out the division by σ; there it is .11 against .25. Move $k$, the number of right completions:
 
 # %% [fold]
 import numpy as np
@@ -25,19 +26,24 @@ from toy_env import arithmetic
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps, sample
 
-knob(figures.advantages_and_coefficients, k=(0, 8, 1, 1))
+knob(figures.advantages_and_coefficients, k=(0, 8, 1, 7))
+hardest = {k: grpo.compute_advantages(rewards=(torch.arange(8) < k).double()[None]).min() for k in (7, 4)}
+assert f"{hardest[7] / hardest[4]:.1f}" == "2.6"  # as in the text
+coefficients = [identity.sigma(k, 8) ** power for power in (1, 2) for k in (7, 4)]
+assert np.allclose(coefficients, [0.33, 0.50, 0.11, 0.25], rtol=0, atol=0.005)
 
 # %% [text]
 # *Left: how hard each completion is pushed, by its advantage. Right: the factor of the contrast. It is largest when half of the completions
 # are right, and 0 when all agree.*
 #
-# The **score** $s_i$ of completion $i$ is the gradient of its log-probability. With the mean scores $\bar s_+$ of right and $\bar s_-$ of wrong
+# The **score** $s_i$ of completion $i$ is the gradient of its log-probability. `grpo.py` divides each completion's loss by its length $|y_i|$:
+# there $s_i$ is this gradient over $|y_i|$, and the formulas stay as they are. With the mean scores $\bar s_+$ of right and $\bar s_-$ of wrong
 # completions,
 #
 # $$g \;=\; \sigma\,\big(\bar s_+ - \bar s_-\big)$$
 #
 # Dr. GRPO's update has σ² instead. DAPO (decoupled clip and dynamic sampling policy optimization) replaces the groups in which σ is 0 by
-# groups of other prompts. (`grpo.py` divides each score by the completion's length first; the formula stays the same.)
+# groups of other prompts.
 #
 # ## The smallest case
 #
@@ -48,8 +54,7 @@ knob(figures.advantages_and_coefficients, k=(0, 8, 1, 1))
 # | 1 0 1 0 | 1, −1, 1, −1 | $\frac14(2\,\bar s_+ - 2\,\bar s_-) = {=identity.sigma(2, 4):.1f}\,(\bar s_+ - \bar s_-)$ |
 # | 1 1 1 0 | .58, .58, .58, −1.73 | $\frac14(3 \cdot .58\,\bar s_+ - 1.73\,\bar s_-) = {=identity.sigma(3, 4):.3f}\,(\bar s_+ - \bar s_-)$ |
 #
-# In each group the two means have the same coefficient, and it is σ. The easy group's one wrong completion is pushed harder, by
-# {=grpo.compute_advantages(rewards=torch.tensor([[1.0, 1, 1, 0]])).min().abs():.2f} instead of 1. **Yet the easy group has the smaller coefficient**: {=identity.sigma(3, 4):.3f} against {=identity.sigma(2, 4):.1f}. (Dr. GRPO's: {=identity.sigma(3, 4)**2:.2f} against {=identity.sigma(2, 4)**2:.2f}.)
+# In each group the two means have the same coefficient, and it is σ. Dr. GRPO's are {=identity.sigma(2, 4)**2:.2f} and {=identity.sigma(3, 4)**2:.2f}.
 #
 # ## The theorem, in four steps
 #
@@ -133,13 +138,13 @@ assert row["#13"][2] < -0.3 and row["#14"][2] > 0.3
 assert row["#14"][0] < 0 < row["2+10=12;12+2=14;#14"][0] and row["#2"][1] > 0
 
 # %% [text]
-# *Blue: more probable; red: less; small block: end of the completion.* A prefix shared by right and wrong completions is pushed both ways: `#`,
-# with which one right and six wrong completions begin, falls a little in all seven. The contrast shows where they diverge: the
-# log-probability of the last digit of `#13` falls by {=-row["#13"][2]:.2f}, that of `#14` rises by {=row["#14"][2]:.2f}. Because parameters
-# are shared, `2` after `#` rises, although only wrong completions contain it.
+# *Blue: more probable; red: less, on a logarithmic scale; small block: end of the completion.* A prefix shared by right and wrong completions
+# is pushed both ways: `#`, with which one right and six wrong completions begin, falls a little in all seven. The contrast shows where they
+# diverge: the log-probability of the last digit of `#13` falls by {=-row["#13"][2]:.2f}, that of `#14` rises by {=row["#14"][2]:.2f}. Because parameters are shared,
+# `2` after `#` rises, although only wrong completions contain it.
 #
 # The four steps assume nothing about the scores: **the identity holds for any vectors**. The check computes one side with the scripts'
-# advantages, the other without any; then it gives one wrong completion half a reward:
+# advantages, the other without any:
 
 
 # %%
@@ -150,27 +155,56 @@ def relative_error(computed, expected):
     return ((computed - expected).norm() / expected.norm()).item()
 
 s, sigma = gradients(totals()), float(identity.sigma(k, G))
-half = R.clone()
-half[0] = 0.5
-errors = []
-for script, rewards, coefficient in (
-    (grpo, R, sigma), (dr_grpo, R, sigma**2), (grpo, half, half.std(correction=0))
-):
-    A = script.compute_advantages(rewards=rewards.view(1, G)).flatten()
-    claimed = coefficient * contrast(s, rewards > rewards.mean())
-    errors.append(relative_error((A.unsqueeze(1) * s).mean(dim=0), claimed))
-    size = "< 1e-12" if errors[-1] < 1e-12 else f"{errors[-1]:.2f}"
-    print(f"{script.__name__:18} rewards {sorted(set(rewards.tolist()))}: "
-          f"coefficient {coefficient:.4f}, relative error {size}")
-assert max(errors[:2]) < 1e-12 and errors[2] > 0.1
+for script, coefficient in ((grpo, sigma), (dr_grpo, sigma**2)):
+    A = script.compute_advantages(rewards=R.view(1, G)).flatten()
+    error = relative_error((A.unsqueeze(1) * s).mean(dim=0), coefficient * contrast(s, R == 1))
+    assert error < 1e-12
+    print(f"{script.__name__:18} coefficient {coefficient:.4f}, relative error < 1e-12")
 
 # %% [markdown]
-# With two reward values it holds, with three it does not. Exercise 2 finds what remains true.
+# ## The coefficient is not the length
+#
+# Does the easy group move the policy less, then? The contrast has a length of its own. On our base model, how long is the update of a group of
+# eight with seven right completions, over that of one with four? By the coefficients it would be .66 times as long under GRPO, and .44 times
+# under Dr. GRPO. Measured with scores summed over tokens, as root mean squares of 500 groups each:
+
+# %% [fold]
+def squared_lengths(k, completions, half, n=500):
+    """(n,): squared lengths of GRPO's update, of groups from `half` with k right ones."""
+    rewards = (torch.arange(G) < k).double().view(1, G)
+    a, squares = grpo.compute_advantages(rewards=rewards)[0].numpy() / G, []
+    right, wrong = half[completions.right[half]], half[~completions.right[half]]
+    parts = ((right, k), (wrong, G - k))
+    for _ in range(n):
+        rows = np.concatenate([rng.choice(part, m, replace=False) for part, m in parts])
+        squares.append(a @ completions.inner[np.ix_(rows, rows)] @ a)
+    return squares
+
+ks, rng = np.arange(1, G), np.random.default_rng(0)
+off, ratios, rows = [], [], ""
+for prompt in arithmetic.held_out_problems(1, levels=(1, 2, 3)):
+    n = 1536 if prompt.level == 1 else 640  # at level 1 few completions are wrong
+    pool = estimators.Completions.draw(policy, tokenizer, arithmetic, prompt, n, generator)
+    for_line, for_groups = np.array_split(pool.drawn, 2)
+    v_right, v_wrong, signal = estimators.moments(for_line, pool.right, pool.inner)
+    line = [identity.update_norm_squared(int(k), G, signal, v_right, v_wrong) for k in ks]
+    dots = [np.mean(squared_lengths(k, pool, for_groups)) for k in ks]
+    line, dots = np.sqrt(line), np.sqrt(dots)
+    off.extend(abs(dots / line - 1))
+    ratios.append(dots[6] / dots[3])
+    in_small = ratios[-1] * identity.sigma(7, G) / identity.sigma(4, G)
+    rows += (f"\n| `{prompt.prompt}` | {v_wrong / v_right:.0f} | {ratios[-1]:.2f} | {in_small:.2f} |")
+say(f"| prompt | variance of a wrong score / of a right one | GRPO | Dr. GRPO |\n|---|---|---|---|{rows}")
+assert min(ratios) > 0.75 and np.median(off) < 0.1 and max(off) < 0.4
+
+# %% [text]
+# **Under GRPO the easy group's update is about as long; under Dr. GRPO it is shorter.** A mean of four wrong scores averages their noise. A
+# single one does not, and lengthens the contrast.
 #
 # ## Where it holds
 #
 # This is algebra about one whole group. It holds for any model, at every update of a batch, through the scripts' own losses and with the clip:
-# only the vectors change (second reading). A KL penalty and a third reward value break it. So do minibatches that cut groups
+# only the vectors change (second reading). A KL penalty and a third reward value break it (exercise 2). So do minibatches that cut groups
 # (`--num_minibatches 1` keeps them whole), and groups that mix prompts (exercise 3).
 #
 # ## Exercises
@@ -265,62 +299,27 @@ def advantages_tiled(rewards, P, G):
 #
 # - For right-or-wrong rewards, GRPO's update of one prompt is σ times the contrast, Dr. GRPO's σ² times. DAPO's is GRPO's, with silent groups
 #   replaced.
-# - σ is the coefficient. It is not the length of the update: the contrast has a length of its own (second reading).
+# - σ is the coefficient. It is not the length of the update: the contrast has a length of its own.
 #
-# ## For a second reading (10 minutes): length, losses, the clip
+# ## For a second reading (9 minutes): length, losses, the clip
 #
-# **How long is the update?** Let the scores of right and wrong completions have means $m_\pm$ and variances $v_\pm$ (summed over parameters).
-# Given $k$, the contrast has the mean $m_+ - m_-$ and the variance $v_+/k + v_-/(G-k)$. Its expected squared length is
+# **Why the easy group's update is as long.** Let the scores of right and wrong completions have means $m_\pm$ and variances $v_\pm$ (summed
+# over parameters). Given $k$, the contrast has the mean $m_+ - m_-$ and the variance $v_+/k + v_-/(G-k)$. Its expected squared length is
 # $\|m_+ - m_-\|^2$ plus the variance. Multiplied by $\sigma^2 = k(G-k)/G^2$:
 #
 # $$\mathbb E\,\|g\|^2 = \sigma^2\,\|m_+ - m_-\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
 #
-# So the length is proportional to σ only where the first term dominates. (The paper behind the identity says that "the disagreement is
+# Where wrong scores are far noisier, the last term is about $7v_-/64$ for the easy group and only $4v_-/64$ for the other. So the length is
+# proportional to σ only where the first term dominates. (The paper behind the identity says that "the disagreement is
 # exactly the size of the training update". That is true for a prompt with one parameter, the log-odds of a right completion: then the
-# contrast is 1.) On our base model, how long is the update of a group of 8 with seven right completions, over that of one with four? Its σ is
-# {=2 * identity.sigma(7, 8):.2f} times as large:
-
-# %% [fold]
-def squared_lengths(k, completions, half, n=500):
-    """(n,): squared lengths of GRPO's update, of groups from `half` with k right ones."""
-    rewards = (torch.arange(G) < k).double().view(1, G)
-    a, squares = grpo.compute_advantages(rewards=rewards)[0].numpy() / G, []
-    right, wrong = half[completions.right[half]], half[~completions.right[half]]
-    parts = ((right, k), (wrong, G - k))
-    for _ in range(n):
-        rows = np.concatenate([rng.choice(part, m, replace=False) for part, m in parts])
-        squares.append(a @ completions.inner[np.ix_(rows, rows)] @ a)
-    return squares
-
-ks, rng = np.arange(1, G), np.random.default_rng(0)
-off, ratios, rows = [], [], ""
-for prompt in arithmetic.held_out_problems(1, levels=(1, 2, 3)):
-    n = 1536 if prompt.level == 1 else 640  # at level 1 few completions are wrong
-    pool = estimators.Completions.draw(policy, tokenizer, arithmetic, prompt, n, generator)
-    for_line, for_groups = np.array_split(pool.drawn, 2)
-    v_right, v_wrong, signal = estimators.moments(for_line, pool.right, pool.inner)
-    line = [identity.update_norm_squared(int(k), G, signal, v_right, v_wrong) for k in ks]
-    dots = [np.mean(squared_lengths(k, pool, for_groups)) for k in ks]
-    line, dots = np.sqrt(line), np.sqrt(dots)
-    off.extend(abs(dots / line - 1))
-    ratios.append(dots[6] / dots[3])
-    in_small = ratios[-1] * identity.sigma(7, G) / identity.sigma(4, G)
-    rows += (f"\n| `{prompt.prompt}` | {v_wrong / v_right:.0f} | {ratios[-1]:.2f} | {in_small:.2f} |")
-say(f"| prompt | v₋/v₊ | GRPO | Dr. GRPO |\n|---|---|---|---|{rows}")
-assert min(ratios) > 0.75 and np.median(off) < 0.1 and max(off) < 0.4
-
-# %% [text]
-# *500 groups each. The formula, from other completions of the same prompts, agrees: over all $k$ the median difference is {=np.median(off):.0%}.* **Under
-# GRPO the easy group's push is about as long; under Dr. GRPO it is shorter.** The one wrong score is noisy, and
-# lengthens the contrast.
+# contrast is 1.) The formula fits the measured groups: over all $k$ their lengths differ from it by {=np.median(off):.0%} in the median.
 #
 # (Over many groups, GRPO's mean update is the gradient of the success probability times a weight that is *larger* for easy prompts than for
 # medium ones: [lesson 7](07_group_size.ipynb). [Lesson 13](13_quiet_estimators.ipynb) measures lengths.)
 #
 # **Through the scripts' own losses.** Training follows the gradient of `policy_loss`, which averages over tokens. Dr. GRPO divides every
-# completion's sum by the constant $C$ (`max_new_tokens`), so its gradient is $\frac{\sigma^2}{C}(\bar s_+ - \bar s_-)$. GRPO divides it by the
-# completion's length $|y_i|$: the vectors are $s_i/|y_i|$. DAPO divides by the number of tokens in the batch. We *declare* the first $k$
-# completions right, for every $k$:
+# completion's sum by the constant $C$ (`max_new_tokens`), so its gradient is $\frac{\sigma^2}{C}(\bar s_+ - \bar s_-)$. DAPO divides by the
+# number of tokens in the batch. We *declare* the first $k$ completions right, for every $k$:
 
 # %% [fold]
 lengths, C = group.mask.sum(dim=1), dr_grpo.Config().max_new_tokens
@@ -368,7 +367,7 @@ vector_to_parameters(start, policy.parameters())
 #
 # and steps 1 to 4 hold. The last cell checks it after three steps along the update, which change the log-probability of a token by {=moved[0]:.2f},
 # {=moved[1]:.2f} and {=moved[2]:.2f} on average: the clip stops {=stopped[0]}, {=stopped[1]} and {=stopped[2]} of {=tokens} tokens, and the identity
-# holds to $10^{-12}$. With the old vectors $s_i/|y_i|$ it is off by {=other_vectors:.0%} already after the first.
+# holds to $10^{-12}$. With the old scores it is off by {=other_vectors:.0%} already after the first.
 #
 # **The KL term** (Kullback–Leibler divergence from a reference policy) adds its own gradient to every group, including silent ones: after the
 # short step, with the policy before it as the reference, the relative error is {=kl_error:.3f}. DAPO and the published Dr. GRPO have no such term.
