@@ -1,7 +1,6 @@
 """The pictures of lesson 12, and the right answers and usual mistakes of its exercises."""
 
 from functools import partial
-from itertools import zip_longest
 
 import numpy as np
 import torch
@@ -11,47 +10,39 @@ from matplotlib.figure import Figure
 
 from lessons.identity import sigma
 from lessons.workshop.kit import RIGHT, WRONG, new_figure
+from toy_env.rollout import Rollout
 
-SHADES = LinearSegmentedColormap.from_list("w", [WRONG, "white", RIGHT])
-
-
-def token_table(axis, texts: list[str], values: np.ndarray, dark: np.ndarray, size: float, **look):
-    """Draw tokens, one completion a row, on the colours of their values, (B, T); there are none
-    where the value is nan. dark: where they are white, (B, T); size: that of the font."""
-    for row, t in np.argwhere(~np.isnan(values)):
-        color = "white" if dark[row, t] else "black"
-        token = f"{texts[row]}∎"[t]
-        axis.text(t, row, token, ha="center", va="center", fontsize=size, color=color)
-    axis.set_xticks([])
-    axis.grid(False)
-    axis.spines[:].set_visible(False)
-    axis.tick_params(length=0)
-    return axis.imshow(values, aspect="auto", **look)
+SHADES = LinearSegmentedColormap.from_list("w", [WRONG, "white", RIGHT], N=257)
 
 
 def coefficients_of_a_group(
-    texts: list[str], rewards: np.ndarray, w: list[np.ndarray], most: float, title: str
+    data: Rollout, rewards: np.ndarray, w: np.ndarray, title: str, note: str
 ) -> Figure:
     """Lesson 12: the tokens of a group, one completion a row, in the colour of their coefficients;
     right ones first.
 
-    w: the coefficients of each completion, (tokens,). The colours run from -most to most, and white
-    is 0; beside a row stands the mean over its tokens, divided by most.
+    w: the coefficients, (B, T), 0 off the mask. The largest has the darkest colour, and white is 0;
+    beside a row stands the mean over its tokens, divided by the largest.
     """
-    order, longest = np.argsort(-rewards, kind="stable"), max(map(len, w))
-    shown = np.array([*zip_longest(*(w[i] for i in order), fillvalue=np.nan)]).T / most
+    lengths = data.mask.sum(dim=1).numpy()
+    order, shown, end = np.argsort(-rewards, kind="stable"), w / abs(w).max(), lengths.max() - 0.1
     figure, axis = new_figure(8.5, 3.8)
-    token_table(axis, [texts[i] for i in order], shown, abs(shown) > 0.8, 10.5, cmap=SHADES,
-                vmin=-1, vmax=1)  # fmt: skip
-    axis.text(longest - 0.1, -0.85, "mean", va="center")
-    for row, mean in enumerate(np.nanmean(shown, axis=1)):
-        text = f"{mean:+.2f}".replace("-", "−") if mean else "0"
-        axis.text(longest - 0.1, row, text, va="center")
+    axis.imshow(shown[order], aspect="auto", cmap=SHADES, vmin=-1, vmax=1)
+    axis.text(end, -0.85, "mean", va="center")
+    for row, i in enumerate(order):
+        for t, token in enumerate(f"{data.texts[i]}∎"[: lengths[i]]):
+            color = "white" if abs(shown[i, t]) > 0.8 else "black"
+            axis.text(t, row, token, ha="center", va="center", fontsize=10.5, color=color)
+        mean = shown[i].sum() / lengths[i]
+        axis.text(end, row, f"{mean:+.2f}".replace("-", "−") if mean else "0", va="center")
     axis.axhline(rewards.sum() - 0.5, color="black", linewidth=1.2)
-    axis.set_yticks(range(len(texts)), ["right" if rewards[i] else "wrong" for i in order])
-    axis.set_xlim(-0.5, longest + 1.5)
-    axis.set_ylim(7.5, -0.5)  # eight rows, also where there are fewer
+    axis.set_xticks([])
+    axis.set_yticks(range(len(order)), ["right" if rewards[i] else "wrong" for i in order])
+    axis.set(xlim=(-0.5, end + 1.6), ylim=(7.5, -0.5), xlabel=note)  # also where rows are fewer
     axis.set_title(title, pad=16)
+    axis.grid(False)
+    axis.spines[:].set_visible(False)
+    axis.tick_params(length=0)
     return figure
 
 
