@@ -7,7 +7,11 @@
 # > **Dr. GRPO weighs all prompts alike; GRPO weighs very hard and very easy prompts more than medium ones, but within a bound: less than 1.5
 # > times as much in groups of 8, and in groups of 2 or 3 not at all.**
 #
-# The **weight** of a prompt is the factor before the gradient of its success probability $p$ in the expected update. The picture shows
+# The paper behind the identity of lesson 6 ([2607.00152](https://arxiv.org/abs/2607.00152), "the paper" from here) takes the limit of large
+# groups. There a prompt with a success probability of $p = .05$ has "more than twice the weight of a coin-flip prompt". In groups of 8 it has 1.33
+# times that weight. The paper says itself that the effect is milder at finite $G$.
+#
+# The **weight** of a prompt is the factor before the gradient of $p$ in the expected update. The picture shows
 # GRPO's, for groups of $G$ completions, relative to that of a prompt with $p = \frac12$.
 #
 # In practice: GRPO pushes extreme prompts harder only relative to Dr. GRPO, and in groups of 8 by little. For the step is the weight times that
@@ -47,6 +51,7 @@ for size in (2, 3, 8, 64):
     edge[size], at_05[size] = w[:2] / w[2]
     J_1[size] = float(identity.objective("GRPO", 1.0, size))
 assert np.allclose([edge[2], edge[3]], 1) and 1.4 < edge[8] < 1.5  # the claim
+assert round(at_05[8], 2) == 1.33
 w_8 = identity.weight("GRPO", np.array([0.0, 0.5]), 8)
 show(grpo_weights())
 
@@ -86,7 +91,7 @@ show(grpo_weights())
 # $$A(+\mid j) = \sqrt{\tfrac{b}{a+1}}, \qquad A(-\mid j) = -\sqrt{\tfrac{a}{b+1}}$$
 #
 # **G = 3.** The difference is $\sqrt2 + 0$ for $j = 0$, $\frac1{\sqrt2} + \frac1{\sqrt2}$ for $j = 1$ and $0 + \sqrt2$ for $j = 2$: always $\sqrt2$. So every prompt has
-# the weight $\sqrt2$. (The reason: groups with one or two right have the same σ. For G = 2 the difference is always 1.)
+# the weight $\sqrt2$. The reason: groups with one or two right have the same σ. For G = 2 the difference is always 1.
 #
 # **G = 8.** Here it depends on $j$:
 #
@@ -100,30 +105,14 @@ show(grpo_weights())
 #
 # **Dr. GRPO.** For every $j$ the difference is $\big(1 - \frac{j+1}G\big) + \frac jG = 1 - \frac1G$: one weight for all prompts.
 #
-# ## No prompt weighs more than $\sqrt{G-1}$
-#
-# In the table no difference exceeds $\sqrt7$, so neither does their mean, the weight. In general no difference exceeds $\sqrt{G-1}$. In $a$
-# and $b$:
-#
-# $$\Big(\sqrt{\tfrac{b}{a+1}} + \sqrt{\tfrac{a}{b+1}}\Big)^2 \;\le\; a + b$$
-#
-# At $a = 3$, $b = 4$ the squares are 1 and .6, and twice the product of the roots is $2\sqrt{.6} \approx 1.55$: together 3.15, at most 7. In general:
-#
-# - The first square is $\frac{b}{a+1} = b - \frac{ab}{a+1}$, the second $\frac{a}{b+1} = a - \frac{ab}{b+1}$.
-# - So the squares are $a + b$ less $ab\left(\frac1{a+1} + \frac1{b+1}\right)$. A sum of two numbers is at least twice the root of their product. So at least
-#   $\frac{2ab}{\sqrt{(a+1)(b+1)}}$ is taken off.
-# - Twice the product of the roots puts $\frac{2\sqrt{ab}}{\sqrt{(a+1)(b+1)}}$ on top. Since $\sqrt{ab} \le ab$ for whole numbers, this is at most what was taken off.
-#
-# So the sum is at most $a + b = G-1$, and it reaches this at $ab = 0$: at $j = 0$ and at $j = G-1$. ∎ (That the curve is lowest at $p = ½$ we read off the
-# picture.)
+# **No prompt weighs more than $\sqrt{G-1}$.** In the table no difference exceeds $\sqrt7$, so neither does their mean, the weight. In general no
+# difference exceeds $\sqrt{G-1}$ (second reading). That the weight is lowest at $p = ½$ we read off the picture.
 #
 # **The limit.** As $G \to \infty$, $j/(G-1)$ tends to $p$, and the difference to $\frac{q}{\sqrt{pq}} + \frac{p}{\sqrt{pq}} = \frac{1}{\sqrt{pq}}$. With
 # $p = \sin^2 u$ its integral is $2u = 2\arcsin\sqrt p$ (also Thrampoulidis et al., [2510.23049](https://arxiv.org/abs/2510.23049)). Convergence is
 # slow: at G = 64, $J(1)$ still falls short of π by {=100 - 100 * J_1[64] / np.pi:.0f} %.
 #
-# The paper behind the identity ([2607.00152](https://arxiv.org/abs/2607.00152), "the paper" from here) takes the limit and gives a prompt with
-# $p = .05$ "more than twice the weight of a coin-flip prompt". At G = 8 the factor is {=at_05[8]:.2f}. (The paper says itself that the effect is
-# milder at finite G.)
+# ## The formula in code
 #
 # **1. Find the bug.** This function should return GRPO's weight, but at G = 3 it gives a prompt with $p = .02$ a thirteenth of the weight of
 # one with $p = .5$. Repair it. Then use it: at which G does a prompt with $p = 0$ first weigh at least twice as much as one with $p = .5$?
@@ -161,19 +150,24 @@ def grpo_weight(p, G):
 # next(G for G in range(2, 65) if grpo_weight(0, G) >= 2 * grpo_weight(0.5, G))
 
 # %% [markdown]
-# The formula compares two completions among the *same others*, the bug two of one group. Twice the weight is reached at G = 16.
+# In the formula both completions have the same $j$ right others. In the bug both are in one group with $k$ right: the right one then has $k - 1$
+# right others, the wrong one $k$. Twice the weight is reached at G = 16.
 #
 # ## Compare the rules
 #
-# Move G upwards from 2, then try other rules: the mean over the right completions (rejection sampling) and MaxRL (maximum likelihood
-# reinforcement learning). Which of them favours easy prompts?
+# Move G upwards from 2, then try two other rules: the mean over the right completions (rejection sampling), and MaxRL (maximum likelihood
+# reinforcement learning) with the advantage $(R - \mu)/\mu$, 0 if none is right. Which of them favours easy prompts?
 
 # %%
 knob(weight_and_objective, rule=list(NAMES), G=(2, 64, 1, 8))
 
 # %% [markdown]
 # *Left: the weight, on a logarithmic scale. Right: the function that is climbed. GRPO favours easy prompts as much as hard ones. The two
-# others favour only hard prompts: at $p \to 0$ MaxRL's weight is $G - 1$ times that at $p \to 1$.*
+# others favour only hard prompts.*
+#
+# By how much? As $p \to 0$ only $j = 0$ is left. A right completion is then the only one: $\mu = \frac1G$, and its advantage under MaxRL is
+# $(1 - \frac1G)/\frac1G = G - 1$; a wrong one has 0. As $p \to 1$ only $j = G - 1$ is left: a right one has 0, a wrong one $-1$. So the hardest prompts
+# weigh $G - 1$ times as much as the easiest.
 #
 # All this holds for 0-1 rewards on the first update after sampling, without clipping and without a KL (Kullback-Leibler) term. With
 # GRPO's division by length, $1/|y|$, training climbs no function of $p$ alone ([lesson 5](05_length.ipynb)).
@@ -208,10 +202,23 @@ def climbed(p, G):
 # - Dr. GRPO climbs $p$. GRPO's weight is constant at G = 2 and 3, and at most $\sqrt{G-1}$ at any G.
 # - A comparison at one learning rate mostly measures the length of the steps (second reading).
 #
-# ## For a second reading (10 minutes): a published experiment
+# ## For a second reading (13 minutes): the bound, and a published experiment
 #
-# Section 8 of the paper trains 6,000 prompts, each a coin with its own logit, for 150 steps at G = 8. The quarter that is hardest at the start
-# ends at a solve rate of .99 under GRPO and .88 under Dr. GRPO; the paper concludes that GRPO's preference "changes the learning trajectory" of
+# **No difference exceeds $\sqrt{G-1}$.** With $a$ of the others right and $b = G-1-a$ wrong, its square is
+#
+# $$\Big(\sqrt{\tfrac{b}{a+1}} + \sqrt{\tfrac{a}{b+1}}\Big)^2 \;\le\; a + b$$
+#
+# At $a = 3$, $b = 4$ the squares are 1 and .6, and twice the product of the roots is $2\sqrt{.6} \approx 1.55$: together 3.15, at most 7. In general:
+#
+# - The first square is $\frac{b}{a+1} = b - \frac{ab}{a+1}$, the second $\frac{a}{b+1} = a - \frac{ab}{b+1}$.
+# - So the squares are $a + b$ less $ab\left(\frac1{a+1} + \frac1{b+1}\right)$. A sum of two numbers is at least twice the root of their product. So at least
+#   $\frac{2ab}{\sqrt{(a+1)(b+1)}}$ is taken off.
+# - Twice the product of the roots puts $\frac{2\sqrt{ab}}{\sqrt{(a+1)(b+1)}}$ on top. Since $\sqrt{ab} \le ab$ for whole numbers, this is at most what was taken off.
+#
+# So the sum is at most $a + b = G-1$, and it reaches this at $ab = 0$: at $j = 0$ and at $j = G-1$. ∎
+#
+# **A published experiment.** Section 8 of the paper trains 6,000 prompts, each a coin with its own logit, for 150 steps at G = 8. The quarter
+# that is hardest at the start ends at a solve rate of .99 under GRPO and .88 under Dr. GRPO; the paper concludes that GRPO's preference "changes the learning trajectory" of
 # hard prompts. (It calls the run a check of its formulas on scalar prompts.) But all arms share one learning rate, and $\sigma \le \frac12$ implies
 # $\sigma \ge 2\sigma^2$: GRPO's steps are at least twice as long on *every* prompt.
 #
