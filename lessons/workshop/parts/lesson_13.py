@@ -12,7 +12,7 @@ def three_rules(titles: list, table: dict) -> Figure:
     """The cosines of rules (rows) in models, by their titles (panels): mean, lowest and highest.
     table: by rule, (models, repetitions)."""
     figure, axes = new_figure(9.5, 2.3, columns=len(titles), sharey=True)
-    rows = np.arange(len(table))[::-1]
+    rows = [2, 1, 0]
     for axis, title, values in zip(axes, titles, zip(*table.values())):
         for y, cosines, color in zip(rows, values, (BLUE, BLUE, ORANGE)):
             axis.hlines(y, cosines.min(), cosines.max(), color=color)
@@ -39,18 +39,19 @@ def mean_squares(p: float, ratio: float) -> Figure:
         axis.plot(at, relative(at), "o", color=ORANGE)
         beside = (0, -16 if name == "b*" else 9)
         axis.annotate(name, (at, relative(at)), beside, textcoords="offset points", ha="center")
-    axis.set(title=f"p = {p:.1f}, $a_-/a_+$ = {ratio:g}", xlabel="baseline b", yscale="log")
+    axis.set(title=f"p = {p:.1f}, $a_-/a_+$ = {ratio:g}", xlabel="baseline b", yscale="log",
+             ylabel="mean square (b*: 1)", ylim=(0.6, 2 * max(relative(b))))  # fmt: skip
     ticks(axis.yaxis, [1, 2, 5, 10, 20, 50])
-    axis.set(ylabel="mean square (b*: 1)", ylim=(0.6, 2 * max(relative(b))))
     return figure
 
 
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
-def weighted_mean(R, scores, power=2):
-    """The mean reward, weighted by a power of the score's length; 2 gives the best b."""
-    return np.average(R, weights=np.linalg.norm(scores, axis=1) ** power)
+def noise_ratio(R, scores, power=2):
+    """The mean of (R - p)^2 |s|^2 over that of R |s|^2; with another power it is wrong."""
+    weights = np.linalg.norm(scores, axis=1) ** power
+    return (R - R.mean()) ** 2 @ weights / (R @ weights)
 
 
 def completions_for(target, cosine, n):
@@ -60,7 +61,7 @@ def completions_for(target, cosine, n):
 
 CHECKS = {
     "13.1": {
-        "expected": weighted_mean,
+        "expected": noise_ratio,
         "inputs": [
             {
                 "R": np.array([1.0, 1, 0, 0, 0, 1]),
@@ -69,10 +70,7 @@ CHECKS = {
             for seed in range(2)
         ],
         "mistakes": {
-            "that is best only where right and wrong scores are equally long": (
-                partial(weighted_mean, power=0)
-            ),
-            "it is the squared length that weighs": partial(weighted_mean, power=1),
+            "it is the squared length that counts": partial(noise_ratio, power=1),
         },
     },
     "13.2": {

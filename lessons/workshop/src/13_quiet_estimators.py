@@ -6,13 +6,12 @@
 # $\nabla p$ on average ([lesson 7](07_group_size.ipynb)). A single batch points there only roughly: its update is noisy. Does subtracting the mean
 # make it quieter?
 #
-# > **For one prompt, subtracting the mean reward makes the update quieter, unless wrong completions have much longer scores than right ones. Then
-# > subtracting nothing is quieter.**
+# > **For one prompt, subtracting the mean reward makes the update quieter, unless the scores of wrong completions are long enough: in groups of eight
+# > more than 1.6 times as long as those of right ones if the prompt is solved half the time, more than 3.3 times if nine times of ten.**
 # >
-# > In our runs this choice changes how well a batch points along $\nabla p$ (a cosine; 1 = exactly) by .07 to .15. ÷ σ changes it by .015 at
-# > most. (Three base models, means of three repetitions.)
+# > In our three base models this choice changes the cosine of a batch's update with $\nabla p$ by .07 to .15, ÷ σ by .015 at most.
 #
-# Noise costs completions. So before you choose a baseline, compare how long the scores of right and of wrong completions are.
+# So before you choose a baseline, compare how long the scores of right and of wrong completions are.
 
 # %% [fold]
 from itertools import product
@@ -79,9 +78,9 @@ divided = worth("σ^1", "σ^2")
 extra = ceil(100 * (max(*divided, *1 / divided) - 1))  # %
 
 # %% [text]
-# *Three small models before training. A dot is the cosine of the angle between a batch's update (256 completions, scores summed over tokens) and the
-# mean ∇p over prompts; its line goes from the lowest to the highest of three repetitions. See the orange dots first, without a baseline: ahead where
-# wrong scores are longer, behind where right ones are.*
+# *Three small models before training. A dot is the mean cosine between a batch's update (256 completions, scores summed over tokens) and the mean ∇p over
+# prompts; its line goes from the lowest to the highest of three repetitions. See first REINFORCE, without a baseline: ahead where wrong scores are longer,
+# behind where right ones are.*
 #
 # In *arithmetic* a prompt has one right answer and many different wrong guesses. In *expressions* `39?` asks for any expression with this value, such as
 # `#12+27`, and the usual wrong answer repeats the number. In *slips*, the same task, the model miscalculates in many ways.
@@ -92,7 +91,7 @@ extra = ceil(100 * (max(*divided, *1 / divided) - 1))  # %
 # signal. What a completion adds beyond it is noise. So the quietest $b$ is that with the smallest mean square.
 #
 # Let half the completions be right. Right scores have the squared length 1, wrong ones 4. With $b = 0$ only right ones count: $½ \cdot 1 = .5$. With
-# $b = ½$ all count half: $½ \cdot ¼ \cdot 1 + ½ \cdot ¼ \cdot 4 = .625$. With $b = 1$ only wrong ones count: $½ \cdot 4 = 2$.
+# $b = ½$ all count half: $½ \cdot ¼ \cdot 1 + ½ \cdot ¼ \cdot 4 = .625$.
 #
 # | | $b = 0$ | $b = ½$ | $b = 1$ |
 # |---|---|---|---|
@@ -102,6 +101,8 @@ extra = ceil(100 * (max(*divided, *1 / divided) - 1))  # %
 # It pays to ignore the noisy kind. In general, with $q = 1 - p$ and the mean $\|s\|^2$ of right and of wrong completions, $a_+$ and $a_-$:
 #
 # $$\mathbb E\,\|(R-b)\,s\|^2 = p\,(1-b)^2\,a_+ + q\,b^2\,a_-$$
+#
+# Lesson 1, step 4: "The best baseline is a mean reward in which completions with long scores weigh more." In the two rows above $b^*$ is .2 and .8.
 
 # %% [fold]
 def moments(stage):
@@ -184,45 +185,51 @@ right, wrong = (pi * R) @ squared, (pi * (1 - R)) @ squared  # p a₊, q a₋
 groups = torch.tensor([*product(range(6), repeat=3)])
 A = rloo.compute_advantages(rewards=R[groups])
 exact = (pi[groups].prod(dim=1)[:, None] * A**2 * squared[groups]).sum() / 3
-# The mean of the others: the mean square of p, and its own noise (at p = 1/2, G = 8 a seventh)
+# The mean of the others: the mean square of p, and its own noise
 expected = (1 - p) ** 2 * right + p**2 * wrong + p * (1 - p) / 2 * (right + wrong)
 assert abs(exact / expected - 1) < 1e-12
+ps, others = np.array([0.5, 0.5, 1 / 8, 0.5, 0.9]), np.array([1, 7, 7, 7, 7])
+own = ps * (1 - ps) / others
+limit = ps * (1 - (1 - ps) ** 2 - own) / ((1 - ps) * (ps**2 + own))  # of a₋/a₊, by `expected`
+assert np.allclose(limit, [1, 2.5, 1, 1.6**2, 3.3**2], rtol=0.03)
 
 # %% [markdown]
-# *The mean square over that of the best constant, $b^*$: lower is quieter. Here wrong scores are long, and $b = 0$ is quieter than $b = p$. Now set the
-# ratio to 0.125. Then look for the ratio at which the two are equally quiet, at $p = .5$ and at .9.*
+# *The mean square over that of the best constant, $b^*$: lower is quieter. Set the ratio to 0.125. Then look for the ratio at which
+# $b = 0$ and $b = p$ are equally quiet, at $p = .5$ and at .9.*
 #
-# **1. The best baseline.** From the rewards of many completions to one prompt and their scores, one row each, estimate $b^*$, the constant with the least
-# $\mathbb E\,\|(R - b)\,s\|^2$.
+# **1. Which is quieter?** Given many completions to one prompt, their rewards and scores (one row each): how many times as large is the mean of
+# $\|(R - b)\,s\|^2$ with $b = p$, their mean reward, as with $b = 0$?
 
 
 # %% [exercise]
-def best_baseline(R, scores):
-    """R: (n,) zeros and ones, scores: (n, d). The best constant b."""
+def noise_ratio(R, scores):
+    """R: (n,) zeros and ones, scores: (n, d). The mean square at b = p over that at b = 0."""
     return ...
 
 
 # %% [check]
-check("13.1", best_baseline)
+check("13.1", noise_ratio)
 
 # %% [hint]
-# The mean square is a parabola in b. Where is its vertex?
+# For each row: $(R - b)^2$ times the squared length of its score.
 
 
 # %% [solution]
-def best_baseline(R, scores):
+def noise_ratio(R, scores):
     squared = (scores**2).sum(axis=1)
-    return (R * squared).sum() / squared.sum()
+    return ((R - R.mean()) ** 2 * squared).sum() / (R**2 * squared).sum()
 
 
 # %% [markdown]
-# So $b^*$ is the mean reward, weighted by $\|s\|^2$: .2 and .8 in the two rows above. The curve is a parabola around $b^*$, so $b = 0$ is quieter than
-# $b = p$ exactly if $b^* < p/2$. By the formula this is
+# Above 1, subtract nothing. By lesson 1's exercise 2 this is so exactly if
 #
-# $$\frac{a_-}{a_+} > 1 + \frac1q$$
+# $$\frac{a_-}{a_+} > \frac{2-p}{1-p} = 1 + \frac1q$$
 #
-# That is what *much longer* means: a ratio above 3 at $p = ½$, above 11 at $p = .9$. (A group's mean is $p$ with noise of its own. In groups of eight
-# the mean of the other seven makes the mean square at $p = ½$ a seventh larger, and the limit there 2.5.)
+# At $p = ½$ the limit is 3, at .9 it is 11. These lengths are squared: 1.7 and 3.3 times as long.
+#
+# **In a group** $b$ is the mean of the $G - 1$ others. (With the own reward in it the direction is the same.) It varies, independently of the own completion, with
+# variance $pq/(G-1)$. In the parabola $b^2$ has the factor $\mathbb E\|s\|^2$, so the mean square at $b = p$ grows by $\frac{pq}{G-1}\,\mathbb E\|s\|^2$. At $p = ½$ the
+# limit falls to $3 - 4/G$: **1 in groups of two, 2.5 in groups of eight, 3 in large ones.** Below $p = 1/G$ equal lengths are enough.
 
 # %% [text]
 # Measured (medians over {=len(results[0]["of prompts"])} held-out prompts and {=seeds} seeds), the last column says what the orange dots show: ahead, behind, ahead.
@@ -264,25 +271,24 @@ def completions_for(target, cosine, n):
 # ## Why ÷ σ hardly matters
 #
 # If $k$ of the $G$ completions are right, $\sigma = \sqrt{k(G-k)}/G$: one number for the whole group. Dividing by it leaves the direction of the
-# group's update as it is. It changes only how much the group counts in the batch. In groups of eight σ runs from $\sqrt7/8 = .331$ ($k = 1$) to .5
-# ($k = 4$), so one group gains on another a factor of $4/\sqrt7 = 1.51$ at most. (In groups of 64: 4.03.)
+# group's update as it is. It changes only how much the group counts in the batch. In groups of eight σ runs from $\sqrt7/8$ ($k = 1$) to $4/8$
+# ($k = 4$), so one group gains on another a factor of $4/\sqrt7 = 1.51$ at most.
 #
-# Before training and after 20 steps the noisier of GRPO and Dr. GRPO needs at most {=extra} % more completions. (The box's .015 holds at both times; in a
-# single repetition the two cosines differ by up to {=alone:.3f}. GRPO also weighs prompts unequally, [lesson 9](09_objective.ipynb): over many prompts its
-# cosine stops a little short of 1 even without noise.)
+# Before training and after 20 steps the noisier of GRPO and Dr. GRPO needs at most {=extra} % more completions. In a single repetition their cosines differ by
+# up to {=alone:.3f}.
 #
 # ## Its limit: a batch has many prompts
 #
-# The rule speaks of one prompt. In batches it held in all three base models, and after 20 steps of GRPO in two of three. On expressions it failed: it
-# recommends no baseline on {=later:.0f} % of the prompts, but the cosine of batches is {=table["no baseline"][3]:.2f} without and {=table["σ^2"][3]:.2f} with one, and it is lower in two of three repetitions. One
-# reason is prompts that are nearly always right: without a baseline they add noise, with the group's mean hardly any. After 60 steps our two
-# sets of batches (here and in [lesson 19](19_which_baseline.ipynb)) disagree.
+# The rule speaks of one prompt. In batches it held in all three base models, and after 20 steps of GRPO on arithmetic and slips. After 20 steps on expressions
+# it failed. There it recommends no baseline on {=later:.0f} % of the prompts, but without one a batch's cosine is {=table["no baseline"][3]:.2f}, with one {=table["σ^2"][3]:.2f} (and higher in two of three
+# repetitions). After 60 steps on expressions our two sets of batches disagree about the baseline: here the cosine is {=late[0]:.2f} without and {=late[1]:.2f} with one, in
+# [lesson 19](19_which_baseline.ipynb) {=in_19[0]:.2f} and {=in_19[1]:.2f}.
 #
 # So $a_-/a_+$ says which baseline to try. To know, compare the cosines of your batches, in more than one run.
 #
 # ## To remember
 #
-# - For one prompt $b = 0$ is quieter than $b = p$ exactly if $a_-/a_+ > 1 + 1/q$: ignore the noisy kind.
+# - For one prompt $b = 0$ is quieter than $b = p$ exactly if $a_-/a_+ > 1 + 1/q$: ignore the noisy kind. In groups the limit is lower.
 # - ÷ σ only changes how much whole groups count, at $G = 8$ by a factor of 1.51 at most.
 # - A cosine is worth completions: the number needed grows like $\cos^2/(1 - \cos^2)$.
 # - The ratio changes as the model learns, and a batch need not follow it. All our models are small and of one architecture.
