@@ -1,7 +1,6 @@
 """The picture of lesson 19, and the right answers and usual mistakes of its exercises."""
 
 import numpy as np
-import torch
 from matplotlib.figure import Figure
 
 from lessons.workshop.kit import BLUE, ORANGE, new_figure
@@ -12,11 +11,12 @@ def who_brings(medians: dict) -> Figure:
     medians: p by name, marked on the curve."""
     figure, axis = new_figure(7.5, 3)
     p = np.linspace(0, 1, 101)
-    names = ("all-right groups", "mixed groups")
-    axis.stackplot(p, p**7, 1 - p**7, colors=(ORANGE, BLUE), alpha=0.4, labels=names)
+    axis.stackplot(p, p**7, 1 - p**7, colors=(ORANGE, BLUE), alpha=0.4,
+                   labels=("all-right groups", "mixed groups"))  # fmt: skip
     for marker, (name, x) in zip("os", medians.items()):
         axis.plot(x, x**7, marker, color="black", label=name)
-    axis.set(xlabel="p", ylabel="share of ∇p", xlim=(0, 1), ylim=(0, 1))
+    axis.set(xlabel="p", ylabel="share of ∇p")
+    axis.margins(0)
     axis.legend(loc="upper left", frameon=True)
     return figure
 
@@ -24,10 +24,16 @@ def who_brings(medians: dict) -> Figure:
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
+def times_as_noisy(p, G, right, wrong):
+    """The mean of |A s|^2 with RLOO over that with A = R. right, wrong: the mean of |s|^2."""
+    q, n = 1 - p, G - 1
+    return q * (q + p / n + (p + q / n) * wrong / right)
+
+
 CHECKS = {
     "19.1": {
         "expected": lambda p, difference: (1 - p) * difference,
-        "inputs": [{"p": p, "difference": torch.tensor([2.0, -1.0])} for p in (0.25, 0.9)],
+        "inputs": [{"p": p, "difference": np.array([2, -1])} for p in (0.25, 0.9)],
         "mistakes": {
             "a silent group moves nothing only if its mean is subtracted": (
                 lambda p, difference: 0 * difference
@@ -44,20 +50,18 @@ CHECKS = {
             "that is how often a group is all right; its update is longer than ∇p": (
                 lambda p, G: p**G
             ),
-            "that is the update of these groups over Δm; divide by ∇p, which is pq Δm": (
-                lambda p, G: p**G * (1 - p)
-            ),
         },
     },
     "19.3": {
-        "expected": lambda p, right, wrong: (1 - p) * (1 + wrong / right),
+        "expected": times_as_noisy,
         "inputs": [
-            {"p": 0.9, "right": 1.0, "wrong": 4.0},
-            {"p": 0.5, "right": 2.0, "wrong": 1.0},
+            {"p": 0.9, "G": 8, "right": 1.0, "wrong": 4.0},
+            {"p": 0.5, "G": 3, "right": 2.0, "wrong": 1.0},
         ],
         "mistakes": {
-            "with A = R all-right groups move, too": lambda p, right, wrong: 1 + wrong / right,
-            "RLOO also pushes wrong ones down": lambda p, right, wrong: 1 - p,
+            "b is p only on average: it varies": (
+                lambda p, G, right, wrong: times_as_noisy(p, np.inf, right, wrong)
+            ),
         },
     },
 }

@@ -274,8 +274,7 @@ def completions_for(target, cosine, n):
 # group's update as it is. It changes only how much the group counts in the batch. In groups of eight σ runs from $\sqrt7/8$ ($k = 1$) to $4/8$
 # ($k = 4$), so one group gains on another a factor of $4/\sqrt7 = 1.51$ at most.
 #
-# Before training and after 20 steps the noisier of GRPO and Dr. GRPO needs at most {=extra} % more completions. In a single repetition their cosines differ by
-# up to {=alone:.3f}.
+# Before training and after 20 steps the noisier of GRPO and Dr. GRPO needs at most {=extra} % more completions.
 #
 # ## Its limit: a batch has many prompts
 #
@@ -296,7 +295,7 @@ def completions_for(target, cosine, n):
 # ## For a second reading (8 minutes): does quiet mean fast?
 #
 # We trained with five powers of σ as a group's weight, all else GRPO's, without KL, and every optimizer step scaled to one length (ten seeds, 60
-# batches of 32 × 8). σ is GRPO's weight, σ² Dr. GRPO's; the two are nearly equally quiet.
+# batches of 32 × 8). σ is GRPO's weight, σ² Dr. GRPO's; the two are nearly equally quiet (in a single repetition their cosines differ by up to {=alone:.3f}).
 #
 # **σ² differs from σ by small amounts, both ways.** We compared them on two tasks, at three lengths of step, with and without ÷ length, at the end and
 # over training. The differences run from {=shown(lowest)} to {=shown(highest)} points of accuracy, and {=undecided} of {=len(of_power["σ^2"])} 95 % intervals contain 0.
