@@ -5,13 +5,14 @@
 # **critic**, which reads the completion so far and predicts its final reward. A token can be judged by how it changed the prediction.
 # How far that counts is set by λ, the parameter of generalized advantage estimation (GAE).
 #
-# > **With λ = 1 the critic is only a baseline: however bad it is, the mean of a completion's gradient stays right (before whitening).
-# > A smaller λ trusts the critic's judgement of single tokens.**
+# > **With λ = 1 the critic is only a baseline: however bad it is, the mean of a completion's gradient stays right; a smaller λ trusts the
+# > critic's judgement of single tokens.**
 # >
-# > In our run the critic, trained briefly, judged a completion's form. At none of 16 mistakes did it see the mistake.
+# > Our critic, after eight steps with few written mistakes to learn from, saw none of 16 mistakes.
 #
-# So look at what a critic judges before you lower λ: draw its values along some wrong completions. Here is one of `10-6+48?`, with the
-# mistake `10-6=14`. The **true value** of a prefix is the share of 64 continuations that end right. Move λ, then choose another completion.
+# It judged a completion's form. So look at what a critic judges before you lower λ: draw its values along some wrong completions. Here is
+# one of `10-6+48?`, with the mistake `10-6=14`. The **true value** of a prefix is the share of 64 continuations that end right. Move λ, then
+# choose another completion.
 
 # %% [fold]
 import random
@@ -136,12 +137,13 @@ knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.0))
 #
 # $$A_t = (r_t + r_{t+1} + \dots + r_{|y|}) - V_t = R - V_t \qquad \text{∎}$$
 #
-# $V_t$ depends on the tokens before $t$ alone and multiplies the score of $y_t$. So by [lesson 1](01_score_function.ipynb) it leaves the mean
-# gradient unchanged, **however bad the critic**. For $\lambda < 1$ later values remain, and in general the
-# mean is right only if those values are.
+# In the gradient $V_t$ multiplies the score of $y_t$. Given the tokens before $t$, this score has mean 0. The reason is step 2 of
+# [lesson 1](01_score_function.ipynb), for one token: "Probabilities sum to 1 whatever the parameters are, so the mean score is zero." $V_t$ is
+# fixed by then, so it drops out, **however bad the critic**. For $\lambda < 1$ later values remain, which depend on $y_t$. In general the mean
+# is then right only if those values are.
 #
-# (`ppo.py` also whitens, see the end, and divides by the number of tokens in the batch. This bends the mean as in
-# [lesson 5](05_length.ipynb), but little in large batches.)
+# `ppo.py` bends the mean in two more places. It shifts and scales the advantages of a batch to mean 0 and variance 1 over its tokens
+# (**whitening**), and it divides by the number of tokens in the batch, as in [lesson 5](05_length.ipynb). Both do little in large batches.
 #
 # **1. Write GAE** for one completion, with γ = 1. (`numpy` arrays of length |y|.) Your function then trains a policy, with a critic that
 # sees each mistake one token late.
@@ -158,8 +160,8 @@ check("15.1", gae)
 trains("15.1", gae)
 
 # %% [markdown]
-# *A completion has 16 tokens, each right with probability .9 at first, and passes if all are right; advantages whitened. See first that λ = .7
-# (right) learns faster than 0 and 1: this is what GAE is for. λ = 0 misses the mistakes, which this critic sees late. λ = 1 adds the noise
+# *A completion has 16 tokens, each right with probability .9 at first, and passes if all are right; advantages whitened. See first that the curve
+# named "right", with λ = .7, rises faster than those of 0 and 1: this is what GAE is for. λ = 0 misses the mistakes, which this critic sees late. λ = 1 adds the noise
 # of later tokens. The last two are bugs: the sum runs over earlier errors, or λ stands before $V_{t+1}$, too.*
 
 # %% [hint]
@@ -285,7 +287,8 @@ assert 2 * quiet < calm < loud and 3 * quiet < busy
 #
 # ## Does it see the mistakes?
 #
-# {=len(wrong)} of the 2,048 held-out completions write wrong steps. Call the first token that departs from the right steps the mistake.
+# {=len(wrong)} of the 2,048 held-out completions write wrong steps. The critic was trained on as many completions, so it has met about as
+# few. Call the first token that departs from the right steps the mistake.
 #
 # **2. Who blames the mistake?** From the values before the tokens of one completion, the mistake's place (never the last) and the
 # reward, give the mistake's advantage at λ = 0 and at λ = 1. Then use it on our critic:
@@ -322,14 +325,13 @@ def at_the_mistake(values, mistake, R):
 #
 # **The blame comes from the reward alone.** At λ = 0, where the critic judges alone, it never blames a mistake by more than {=np.ceil(-100 * min(at_mistake[0.0]).item()) / 100:.2f}.
 #
-# This is one small critic, and few of its training completions contain a written mistake; one that is larger or trained longer may see more. But
-# every critic must learn each token's value from a reward at the last: one of DeepSeekMath's reasons for dropping it
-# ([2402.03300](https://arxiv.org/abs/2402.03300), section 4.1).
+# A critic that is larger, trained longer or on more written mistakes may see more. But every critic must learn each token's value from a
+# reward at the last: one of DeepSeekMath's reasons for dropping it ([2402.03300](https://arxiv.org/abs/2402.03300), section 4.1).
 #
 # ## To remember
 #
 # - At λ = 1 the advantage is the reward minus $V_t$: the critic is a baseline, and the mean of a completion's gradient
-#   (before whitening) stays right.
+#   stays right.
 # - A smaller λ puts the critic's guesses in place of the reward: usually less variance, and a mean as good as the guesses.
 # - Predicting rewards well is not seeing where they were lost.
 #
@@ -344,8 +346,7 @@ def at_the_mistake(values, mistake, R):
 # reward, GRPO into the loss ([lesson 4](04_kl.ipynb)). Over a completion the charges add up to the log-ratio of the whole, so the true value before
 # the first token is $p - \beta\,\mathrm{KL}(\pi\,\Vert\,\pi_{ref})$, with $p$ the success probability.
 #
-# **Whitening.** The advantages of a batch are shifted and scaled to mean 0 and variance 1 over its tokens. The shift turns
-# signs: {=100 * turned:.0f} % of the tokens of our last batch are pushed in the opposite direction.
+# **Whitening.** The shift turns signs: {=100 * turned:.0f} % of the tokens of our last batch are pushed in the opposite direction.
 #
 # **A clipped critic.** A value that has moved towards its target by more than .2 since the batch was sampled has no gradient.
 #
