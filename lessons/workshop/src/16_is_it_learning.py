@@ -4,7 +4,9 @@
 # A broken run does not stop. It draws curves, and most of them look reasonable.
 #
 # > **Which curves leave the range of healthy runs, and in which order, usually names a fault that you have seen before.**
-# > In our runs: 23 of 27 published bugs leave that range. The other four show in no curve; only a check finds them.
+# >
+# > In our runs 23 of 27 published bugs leave that range. Our rules name the class of each; of six bugs it had not seen, a first version
+# > named one.
 #
 # Four curves of a run that learns too slowly, first:
 
@@ -66,7 +68,7 @@ n, bare = scores["ours"]["counts"], scores["ours, bare"]["counts"]["class right"
 #
 # | word | meaning ([all metrics](../toy_env/README.md#glossary-of-metrics)) |
 # |---|---|
-# | curve | a metric, averaged over five steps; its logarithm, if the metric changes by powers of ten |
+# | curve | a metric, averaged over the last five steps (at step 1 there is one); its logarithm, if the metric changes by powers of ten |
 # | band | the mean of ten healthy runs with different seeds, plus and minus four standard deviations |
 # | a curve *leaves the band* | it is outside, on one side, for three steps |
 # | `silent` | the share of groups whose completions are all right or all wrong, so that their advantages are 0 |
@@ -185,10 +187,10 @@ assert n["bug accused"] == n["class right"] == len(seen) and n["bug"] == len(bug
 assert n["patch wrong"] == n["control accused"] == n["healthy accused"] == 0
 
 # %% [text]
-# **It names the right class of all {=n["class right"]} bugs that leave the band, but its rules were written with 21 of the {=n["bug"]} bugs known, and mended after the
+# **The rules name the right class of all {=n["class right"]} bugs that leave the band, but they were written with 21 of the {=n["bug"]} bugs known, and mended after the
 # other six.** Before that they named the class of one of these six, and a wrong class for three.
 #
-# It accuses none of the {=n["control"]} harmless changes, and none of {=n["healthy"]} healthy runs, of other scripts and settings too. The band holds for this task and model at
+# They accuse none of the {=n["control"]} harmless changes, and none of {=n["healthy"]} healthy runs, of other scripts and settings too. The band holds for this task and model at
 # these settings.
 #
 # ## What looks like a bug and is none
@@ -211,8 +213,8 @@ assert n["patch wrong"] == n["control accused"] == n["healthy accused"] == 0
 # | `no_positions` | the model counts the padding before a prompt as positions (ours are rotary, which hides it) | a prompt's positions alone, and in a padded batch |
 # | `verifier_lax` | a completion is right if the answer stands anywhere in it | the reward of a text with the answer in its middle, and 0 |
 #
-# **1. Write a check.** From the advantages of a batch of groups, return True if each group was compared with its own mean, and False if not. (What must
-# hold within every group? Allow for rounding: 1e-4.)
+# **1. Write a check.** From the advantages of a batch of groups, return True if each group was compared with its own mean, and False if not. Allow
+# for rounding: 1e-4.
 
 
 # %% [exercise]
@@ -285,7 +287,7 @@ def completion_logps(logits, sequence, n):
 # need none: a `mismatch` far above rounding, a first batch of silent groups only, a first loss far from 0, a KL that stays 0, a reward that rises and
 # then falls. Without a band our rules find {=bare} of the {=n["bug"]} bugs.
 #
-# **Why four standard deviations?** Because we look often: 20 metrics (the pictures show eight) and 60 steps, averaged over five, are 20 · 12
+# **Why four standard deviations?** Because we look often: 20 metrics (the pictures show eight) and 60 steps, averaged over the last five, are 20 · 12
 # looks at one run. If curves were normal, a healthy run would be outside at {=beyond[2]:.0f} of them with two standard deviations, and
 # at {=beyond[4]:.3f} with four. They are not normal, so we tried it: of {=len(alarms)} more healthy runs, none leaves the band.
 # (The band's standard deviation is multiplied by $\sqrt{1 + \frac1{10}}$, for a mean of ten runs, and has a floor for each metric.)
