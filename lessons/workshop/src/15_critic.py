@@ -142,16 +142,16 @@ knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.0))
 # fixed by then, so it drops out, **however bad the critic**. For $\lambda < 1$ later values remain, which depend on $y_t$. In general the mean
 # is then right only if those values are.
 #
-# `ppo.py` bends the mean in two more places. It shifts and scales the advantages of a batch to mean 0 and variance 1 over its tokens
-# (**whitening**), and it divides by the number of tokens in the batch, as in [lesson 5](05_length.ipynb). Both do little in large batches.
+# `ppo.py` also **whitens**: it shifts and scales a batch's advantages to mean 0 and variance 1 over its tokens. And it divides by the batch's
+# number of tokens, as in [lesson 5](05_length.ipynb). In large batches both hardly bend the mean.
 #
-# **1. Write GAE** for one completion, with γ = 1. (`numpy` arrays of length |y|.) Your function then trains a policy, with a critic that
+# **1. Write GAE** for one completion, with γ = 1. Your function then trains a policy, with a critic that
 # sees each mistake one token late.
 
 
 # %% [exercise]
 def gae(rewards, values, gae_lambda):
-    """Advantages (|y|,), not whitened."""
+    """From numpy arrays (|y|,) twice and a number: advantages (|y|,), not whitened."""
     return ...
 
 
@@ -232,7 +232,7 @@ show(errors_by_lambda(LAMBDAS, errors))
 # ## What does our critic see?
 #
 # It is a copy of the policy's transformer with a new head, trained on the squared error against $A_t + V_t$: eight of PPO's steps, 2,048
-# completions, with the script's settings, but without warm-up, KL and policy updates.
+# completions, without warm-up, KL and policy updates.
 #
 # Take a right and a wrong completion of one held-out problem, with the answer written and only the end-of-sequence token to come. *In what
 # share of such pairs does the critic value the right one more? (A coin: half.) Guess, then open the output (click the … under the cell).*
@@ -287,8 +287,8 @@ assert 2 * quiet < calm < loud and 3 * quiet < busy
 #
 # ## Does it see the mistakes?
 #
-# {=len(wrong)} of the 2,048 held-out completions write wrong steps. The critic was trained on as many completions, so it has met about as
-# few. Call the first token that departs from the right steps the mistake.
+# {=len(wrong)} of the 2,048 held-out completions write wrong steps. In its training, on as many, the critic met about as few.
+# Call the first token that departs from the right steps the mistake.
 #
 # **2. Who blames the mistake?** From the values before the tokens of one completion, the mistake's place (never the last) and the
 # reward, give the mistake's advantage at λ = 0 and at λ = 1. Then use it on our critic:
@@ -325,8 +325,7 @@ def at_the_mistake(values, mistake, R):
 #
 # **The blame comes from the reward alone.** At λ = 0, where the critic judges alone, it never blames a mistake by more than {=np.ceil(-100 * min(at_mistake[0.0]).item()) / 100:.2f}.
 #
-# A critic that is larger, trained longer or on more written mistakes may see more. But every critic must learn each token's value from a
-# reward at the last: one of DeepSeekMath's reasons for dropping it ([2402.03300](https://arxiv.org/abs/2402.03300), section 4.1).
+# A critic trained on more of them may see more. But every critic must learn each token's value from a reward at the last: one of DeepSeekMath's reasons for dropping it ([2402.03300](https://arxiv.org/abs/2402.03300), section 4.1).
 #
 # ## To remember
 #
