@@ -1,14 +1,16 @@
 # %% [markdown] 30 minutes, without the second reading
 # # 18 · The sampler is not the trainer
 #
-# Real systems sample with one engine and train with another. The weights of the model are the same, the kernels and the precision are not. So each
-# token's probability differs a little between the two, and over a completion the differences multiply. This lesson says which weight corrects for it, and computes from which
-# batch and which length on that matters.
+# Real systems sample with one engine and train with another. The model's parameters are the same, the kernels and the precision are not. So
+# each token's probability differs a little between the two, and over a completion the differences multiply. Which weight corrects for this,
+# and when does it matter?
 #
-# > **One weight makes the mean update right: the whole completion's probability in the trainer over that in the sampler. Weights of single tokens
-# > do not.** (Where an update sums the scores $\nabla\log\pi$ of its tokens: REINFORCE, Dr. GRPO.)
+# > **Where an update sums the scores $\nabla\log\pi$ of its tokens, one weight makes the mean update right: the whole completion's
+# > probability in the trainer over that in the sampler; weights of single tokens do not.**
 # >
 # > In our runs, with GRPO and completions of twenty tokens, five seeds do not tell the samplers apart.
+#
+# REINFORCE and Dr. GRPO sum. GRPO divides by the length, and then a weight is not enough (*The condition*, below).
 #
 # **The smallest case.** The text *aa* has three tokens: a, a and the end. Each engine gives each token a probability:
 #
@@ -91,13 +93,23 @@ none, of_tokens, capped, exact = (measure(1.5, *way) for way in ways.values())
 by_cap, by_exact = (
     ceil(groups_needed(*two)) for two in ((*none, *capped), (*capped, *exact)))
 over_length, _ = measure(1.5, "completion", scores=scores / lengths)
+sampled = token_logps(logits + 1.5 * noise)
+As = (R - sampled.sum(dim=1).exp() @ R)[:, None] * scores.sum(dim=1)
+
+
+def off(mean_update, C):
+    """How far the mean of exercise 1 is off, over the length of the trainer's."""
+    truth = mean_update(old, old, As, 1)
+    return ((mean_update(old, sampled, As, C) - truth).norm() / truth.norm()).item()
+
+
 assert exact[0] < 1e-12 and abs(over_length - of_tokens[0]) < 0.01
 show(batch_errors(np.geomspace(3, 1e5, 100), dict(zip(ways, (none, of_tokens, capped, exact)))))
 
 # %% [text]
 # *The error of an update by a batch of groups of two: its root mean square distance from the trainer's mean update, over the length of the latter.
 # See the right end first. Only the blue line goes on down to 0: its mean is right. The others stop at {=none[0]:.2f}, {=of_tokens[0]:.2f} and {=capped[0]:.2f}, where their means are wrong. Then see the
-# left end: in a small batch blue is worst. Its weights are the noisiest. Green allows no weight above 2.*
+# left end: in a small batch blue, the noisiest, is worst. Green allows no weight above 2.*
 #
 # ## Why the weight is right
 #
@@ -110,12 +122,13 @@ show(batch_errors(np.geomspace(3, 1e5, 100), dict(zip(ways, (none, of_tokens, ca
 #
 # A **cap** $C$ on the weight, $\min(w, C)$, bounds the noise. What it cuts off is missing in the mean.
 #
-# **The condition.** $A$ contains the mean reward of the sampler's group. From summed scores this mean drops out (second reading). From GRPO's, divided by
-# the length, it does not: in the picture's example even the exact weight would be as far off as the weights of tokens. GRPO's $\sigma$ is that of the
-# sampler's groups, too.
+# **The condition.** $A$ contains the mean reward of the sampler's group, not of the trainer's. Times a summed score, which has mean 0, this drops
+# out (second reading). Divided by its length a score no longer has mean 0. So under GRPO the sampler's mean reward stays in the update: in the
+# picture's example even the exact weight would be {=over_length:.2f} off, as far as the weights of tokens. GRPO's $\sigma$ is that of the sampler's groups, too.
 #
 # **1. The mean update.** What is the mean of $\min(w, C)\,A\,s$ over what the sampler draws, with weights of whole completions? You get the
-# log-probabilities of the tokens, 0 after a text's end, and $A\,s$ of each text.
+# log-probabilities of the tokens, 0 after a text's end, and $A\,s$ of each text. Then see how far your mean is from the trainer's in the
+# picture's example: `[off(mean_update, C) for C in (1, 2, inf)]`
 
 
 # %% [exercise]
@@ -138,6 +151,9 @@ def mean_update(old, sampled, As, C):
 
 
 # %% [text]
+# It is {=measure(1.5, "completion", 1)[0]:.2f}, {=capped[0]:.2f} and 0 away, over the length of the trainer's mean. **Only without a cap the distance is 0.** A cap of 1 is worse than no
+# weights, {=none[0]:.2f}.
+#
 # ## When does a weight pay?
 #
 # A mean that is off stays off however large the batch is. The squared noise falls like $1/n$ with the number $n$ of groups. So a batch has the squared error
@@ -183,8 +199,6 @@ def pays_from(off, noise, other_off, other_noise):
 # w = (old_logps - sampler_logps).sum(dim=1, keepdim=True).exp().clamp(max=C)
 # ```
 #
-# The clip looks at $\rho = \pi/\pi_{old}$ alone, where $\pi$ is the trainer's policy now. A clip of $\rho w$ would stop tokens that no update has moved.
-#
 # ## Should our runs of short completions show anything?
 #
 # Where weights differ much, most completions hardly count. Of $n$ weighted completions the *effective* number is $n\,(\mathbb E w)^2/\mathbb E w^2$.
@@ -223,25 +237,22 @@ half, eighth = (
 d, length = half["spread of tokens"], half["length"]
 assert round(np.log(2) / d**2, -3) == 9000 and 19 < length < 21
 # As far apart as the two samplers of our runs, by the spread of completions' w
-near = {name: [measure(distance, *way)[0] for distance in (0.036, 0.146)]
-        for name, way in ways.items()}
-assert max(near["completions, capped at 2"]) < 1e-12
+near = [measure(distance, "none")[0] for distance in (0.036, 0.146)]
 # Half of erfc is one side: a mean of T log-ratios below −3e-4, or above 4e-4
 outside = {T: sum(erfc(end * np.sqrt(T / 2) / d) / 2 for end in (3e-4, 4e-4))
            for T in (1_000, 10_000)}
 
 # %% [text]
-# We sampled with a copy of the policy in bfloat16, and with one whose weights are in float8. The trainer is in float32. (Every run prints the difference in its
-# first step, as `mismatch`.) So what should we expect?
+# We sampled with a copy of the policy in bfloat16, and with one whose parameters are in float8. The trainer is in float32. What should we expect?
 #
 # | | bfloat16 | float8 |
 # |---|---|---|
 # | spread (standard deviation) of a token's $w$: $d$ | {=d:.4f} | {=eighth["spread of tokens"]:.3f} |
 # | spread of a completion's $w$ | {=half["spread of completions"]:.3f} | {=eighth["spread of completions"]:.3f} |
 # | share that is effective at $T$ = 20, by your formula | {=np.exp(-20 * d**2):.3f} | {=np.exp(-20 * eighth["spread of tokens"]**2):.2f} |
-# | error of the 15 texts' mean update, at this spread of completions and without weights | {=100 * near["nothing"][0]:.0f} % | {=100 * near["nothing"][1]:.0f} % |
+# | how far off the mean update of the picture's example would be with engines this close, without weights | {=100 * near[0]:.0f} % | {=100 * near[1]:.0f} % |
 #
-# Next to nothing is lost, and little is off. So we should expect no difference that five seeds can see. It is length that changes this: at $T$ = {=round(np.log(2) / d**2, -3):,.0f}, with bfloat16's spread, half of the batch is lost.
+# So we should expect no difference that five seeds can see. Length changes this: at $T$ = {=round(np.log(2) / d**2, -3):,.0f}, with bfloat16's spread, half of the batch is lost.
 #
 # ## Our runs do not tell the samplers apart
 #
@@ -267,7 +278,6 @@ assert all(low < 0 < high for low, high in (one["interval"] for one in gaps.valu
 #
 # - Only weights of whole completions, without a cap and with summed scores, give the right mean.
 # - A cap trades noise for error. The larger the batch, the higher the cap that pays.
-# - The clip bounds what our updates have moved; the weight corrects for the engines.
 # - Print the spread before you correct for it: over our twenty tokens even float8 has only {=eighth["spread of completions"]:.2f}.
 
 # %% [text]
@@ -279,7 +289,9 @@ assert all(low < 0 < high for low, high in (one["interval"] for one in gaps.valu
 # **Exercise 3 and the root of the length.** At 9,000 tokens the spread of $w$ is 1. The rule "spread of a token, times the root of the length" holds
 # for small spreads only: it would say {=round(1 / d**2, -3):,.0f}.
 #
-# **One ratio for both tasks.** If the sampler's log-probabilities serve as the old ones, the clip sees $\rho w$. GSPO clips the mean ratio of a completion. Its published range is 3e-4 down
+# **One ratio for both tasks.** The clip bounds what our updates have moved; the weight corrects for the engines. So the clip looks at
+# $\rho = \pi/\pi_{old}$ alone, where $\pi$ is the trainer's policy now. If the sampler's log-probabilities serve as the old ones, it sees $\rho w$,
+# and stops tokens that no update has moved. GSPO clips the mean ratio of a completion. Its published range is 3e-4 down
 # and 4e-4 up. Rounding alone would move completions of twenty tokens out of it: their log-ratio, divided by the length, spreads by about {=10_000 * half["spread of completions"] / length:.0f}e-4.
 #
 # Longer ones stay inside more often. If the log-ratios of tokens were independent and normal with the spread of ours,
