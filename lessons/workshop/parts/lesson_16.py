@@ -1,21 +1,17 @@
 """The right answers and usual mistakes of lesson 16's exercises; `kit.check` explains the keys."""
 
+import re
 from functools import partial
 
 import torch
 
-from algorithms import grpo
-
 logits = torch.randn(7, 4, generator=torch.Generator().manual_seed(0)).double()
 sequence = torch.tensor([1, 3, 0, 2, 2, 1, 0])
-R = torch.tensor([[1.0, 0, 0, 0, 0, 0], [1, 1, 0, 1, 1, 0], [0, 1, 0, 1, 0, 1]])
-by_group, by_batch = grpo.compute_advantages(rewards=R), (R - R.mean()) / R.std()
-one_by_group = torch.cat([by_group[:1], by_batch[1:]])
 
 
-def own_means(A, kept=lambda A: A.sum(dim=1).abs() < 1e-4, of_all=torch.all):
-    """True if the advantages of every group, (P, G), add up to 0."""
-    return bool(of_all(kept(A)))
+def is_strict(reward, right="40+2=42", wrong=("42+1=43", "140+2=142")):
+    """True if a verifier of the answer 42 accepts the right text, and none of the wrong ones."""
+    return reward(right) == 1 and not any(map(reward, wrong))
 
 
 def scores(logits, sequence, n, early=1, normalised=torch.log_softmax):
@@ -27,17 +23,29 @@ def scores(logits, sequence, n, early=1, normalised=torch.log_softmax):
 
 CHECKS = {
     "16.1": {
-        "expected": own_means,
+        "expected": is_strict,
         "inputs": [
-            {"A": A} for A in (by_group, by_batch, one_by_group, by_group - 0.1, by_group.T)
+            {"reward": reward}
+            for reward in (
+                lambda text: re.findall(r"\d+", text)[-1:] == ["42"],
+                lambda text: "42" in text,
+                lambda text: "42" in re.findall(r"\d+", text),
+                lambda text: text.endswith("42"),
+                lambda text: 0,
+            )
         ],
         "mistakes": {
-            "the sum over the batch is 0 both ways: look at every group": (
-                partial(own_means, kept=lambda A: A.sum().abs() < 1e-4)
+            "a verifier that finds 42 anywhere passes: try wrong texts, too": (
+                partial(is_strict, wrong=())
             ),
-            "one group with the sum 0 is not enough": partial(own_means, of_all=torch.any),
-            "a sum of floats is seldom exactly 0: allow for rounding": (
-                partial(own_means, kept=lambda A: A.sum(dim=1) == 0)
+            "a verifier that compares the last characters passes: 142 ends in 42, too": (
+                partial(is_strict, wrong=("42+1=43",))
+            ),
+            "a verifier that looks for the number 42 passes: what if it is not the last one?": (
+                partial(is_strict, wrong=("140+2=142",))
+            ),
+            "a verifier that rejects everything passes: try a right text, too": (
+                lambda reward: not any(map(reward, ("42+1=43", "140+2=142")))
             ),
         },
     },

@@ -10,9 +10,8 @@
 # >
 # > Our critic, after eight steps with few written mistakes to learn from, saw none of 16 mistakes.
 #
-# It judged a completion's form. So look at what a critic judges before you lower λ: draw its values along some wrong completions. Here is
-# one of `10-6+48?`, with the mistake `10-6=14`. The **true value** of a prefix is the share of 64 continuations that end right. Move λ, then
-# choose another completion.
+# It judged a completion's form. So before you lower λ, draw a critic's values along some wrong completions. Here is one of `10-6+48?`, with
+# the mistake `10-6=14`. The **true value** of a prefix is the share of 64 continuations that end right. Move λ, then choose another completion.
 
 # %% [fold]
 import random
@@ -137,16 +136,15 @@ knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.0))
 #
 # $$A_t = (r_t + r_{t+1} + \dots + r_{|y|}) - V_t = R - V_t \qquad \text{∎}$$
 #
-# In the gradient $V_t$ multiplies the score of $y_t$. Given the tokens before $t$, this score has mean 0. The reason is step 2 of
-# [lesson 1](01_score_function.ipynb), for one token: "Probabilities sum to 1 whatever the parameters are, so the mean score is zero." $V_t$ is
-# fixed by then, so it drops out, **however bad the critic**. For $\lambda < 1$ later values remain, which depend on $y_t$. In general the mean
+# Given the tokens before $t$, the score of $y_t$ has mean 0. This is step 2 of [lesson 1](01_score_function.ipynb), for one token:
+# "Probabilities sum to 1 whatever the parameters are, so the mean score is zero." $V_t$ multiplies this score and is fixed by then. So it drops
+# out, **however bad the critic**. For $\lambda < 1$ later values remain, which depend on $y_t$. In general the mean
 # is then right only if those values are.
 #
 # `ppo.py` also **whitens**: it shifts and scales a batch's advantages to mean 0 and variance 1 over its tokens. And it divides by the batch's
 # number of tokens, as in [lesson 5](05_length.ipynb). In large batches both hardly bend the mean.
 #
-# **1. Write GAE** for one completion, with γ = 1. Your function then trains a policy, with a critic that
-# sees each mistake one token late.
+# **1. Write GAE** for one completion, with γ = 1. It then trains a policy, with a critic that sees each mistake one token late.
 
 
 # %% [exercise]
@@ -235,7 +233,7 @@ show(errors_by_lambda(LAMBDAS, errors))
 # completions, without warm-up, KL and policy updates.
 #
 # Take a right and a wrong completion of one held-out problem, with the answer written and only the end-of-sequence token to come. *In what
-# share of such pairs does the critic value the right one more? (A coin: half.) Guess, then open the output (click the … under the cell).*
+# share of such pairs does the critic value the right one more? (A coin: half.) Guess, then open the output (…).*
 
 
 # %% [fold] guess
@@ -325,7 +323,7 @@ def at_the_mistake(values, mistake, R):
 #
 # **The blame comes from the reward alone.** At λ = 0, where the critic judges alone, it never blames a mistake by more than {=np.ceil(-100 * min(at_mistake[0.0]).item()) / 100:.2f}.
 #
-# A critic trained on more of them may see more. But every critic must learn each token's value from a reward at the last: one of DeepSeekMath's reasons for dropping it ([2402.03300](https://arxiv.org/abs/2402.03300), section 4.1).
+# A critic that meets more mistakes may see more. But each must learn every token's value from a reward at the last: one of DeepSeekMath's reasons for dropping it ([2402.03300](https://arxiv.org/abs/2402.03300), section 4.1).
 #
 # ## To remember
 #

@@ -64,7 +64,7 @@ n, bare = scores["ours"]["counts"], scores["ours, bare"]["counts"]["class right"
 # **A fault of the update shows in the update's metrics before it shows in the samples.**
 #
 # [The clinic](clinic/README.md) has 27 published bugs, each a patch of a few lines, and seven harmless changes that look like bugs. All
-# were run for 60 steps with GRPO (group relative policy optimization) at the defaults of `grpo.py`. So here the truth is known.
+# were run for 60 steps with GRPO (group relative policy optimization) at the defaults of `grpo.py`.
 #
 # | word | meaning ([all metrics](../toy_env/README.md#glossary-of-metrics)) |
 # |---|---|
@@ -208,32 +208,10 @@ assert n["patch wrong"] == n["control accused"] == n["healthy accused"] == 0
 #
 # | bug | what was changed | check |
 # |---|---|---|
-# | `batch_statistics` | advantages from the mean and σ of the whole batch | exercise 1 |
+# | `batch_statistics` | advantages from the mean and σ of the whole batch | each group's advantages add up to 0 |
 # | `entropy_bonus` | a bonus of .001 for entropy, left on | the loss of a small batch, and the paper's formula by hand |
 # | `no_positions` | the model counts the padding before a prompt as positions (ours are rotary, which hides it) | a prompt's positions alone, and in a padded batch |
-# | `verifier_lax` | a completion is right if the answer stands anywhere in it | the reward of a text with the answer in its middle, and 0 |
-#
-# **1. Write a check.** From the advantages of a batch of groups, return True if each group was compared with its own mean, and False if not. Allow
-# for rounding: 1e-4.
-
-
-# %% [exercise]
-def own_means(A):
-    """From a rule's advantages, a tensor (P, G) with a group in each row: a bool."""
-    return ...
-
-
-# %% [check]
-check("16.1", own_means)
-
-# %% [hint]
-# Rewards minus their mean add up to 0, and dividing them all by one number does not change that.
-
-
-# %% [solution]
-def own_means(A):
-    return bool((A.sum(dim=1).abs() < 1e-4).all())
-
+# | `verifier_lax` | a completion is right if the answer stands anywhere in it | exercise 1 |
 
 # %% [fold]
 chances = torch.tensor([[0.1], [0.4], [0.6], [0.9]])  # of being right, by group
@@ -247,8 +225,31 @@ assert whole_batch.sum().abs() < 1e-4 < whole_batch.sum(dim=1).abs().min()
 # *Sums of the advantages of four groups, and of all.* The sum over the *batch* is 0 both ways, and so is the loss before the first update:
 # its curve cannot tell them apart.
 #
-# **2. Find the bug that `mismatch` shows in the first step.** The curve names the fault; find it in the code, and repair it. The model has
-# read a whole sequence; `logits[t]` is its output at position $t$, and the first $n$ tokens are the prompt. Try an input so small that you
+# **1. Write a check for `verifier_lax`.** You get a verifier for the answer 42, which should accept a text exactly if its last number is 42.
+# Try it on texts of your own. Return False if one of them shows an error, True if none does.
+
+
+# %% [exercise]
+def is_strict(reward):
+    """From a function of a text that returns 1 or 0: a bool."""
+    return ...
+
+
+# %% [check]
+check("16.1", is_strict)
+
+# %% [hint]
+# A verifier can read too much of the text, or too little of a number, or accept nothing.
+
+
+# %% [solution]
+def is_strict(reward):
+    return reward("40+2=42") == 1 and reward("42+1=43") == 0 and reward("140+2=142") == 0
+
+
+# %% [markdown]
+# **2. Find the bug that `mismatch` shows in the first step.** Find it in the code, and repair it. The model has read a whole
+# sequence; `logits[t]` is its output at position $t$, and the first $n$ tokens are the prompt. Try an input so small that you
 # know the answer: logits that make one token certain.
 
 

@@ -120,7 +120,7 @@ show(batch_errors(np.geomspace(3, 1e5, 100), dict(zip(ways, (none, of_tokens, ca
 #
 # A token's own weight leaves out the others: the prefix that led to it, and the rest that earns the reward, like the end of *aa*.
 #
-# A **cap** $C$ on the weight, $\min(w, C)$, bounds the noise. What it cuts off is missing in the mean.
+# A **cap** $C$ on the weight, $\min(w, C)$, bounds the noise.
 #
 # **The condition.** $A$ contains the mean reward of the sampler's group, not of the trainer's. Times a summed score, which has mean 0, this drops
 # out (second reading). Divided by its length a score no longer has mean 0. So under GRPO the sampler's mean reward stays in the update: in the
