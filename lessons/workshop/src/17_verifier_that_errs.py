@@ -102,7 +102,6 @@ def rules():
     return markdown(["rule", "passes", "is right", "is right, random errors"], rows)
 
 
-asked = [needed(BASE, error, error) for error in (0.1, 0.2)]
 alike = [value(each, "slope") / value(NONE, "slope") for each in erring.SIGNAL.values()]
 by_clip, free = (table[updates, erring.CALM] for updates in ("clipped", "unclipped"))
 assert (by_clip[2][2, ::2] < free[1][2, ::2]).all() and free[0].min() > 0.5  # intervals apart
@@ -203,7 +202,7 @@ def completions_needed(p, f, m):
 # reading).
 #
 # **More completions make up for it.** At $J = .8$ and $.6$ (both kinds) we made batches $1/J^2$ = {=1 / 0.64:.1f} and {=1 / 0.36:.1f} times as large; your formula asks for a
-# little more, {=asked[0]:.1f} and {=asked[1]:.1f}. The slope per update was {=alike[0]:.2f} and {=alike[1]:.2f} of that without errors ({=seeds(*erring.SIGNAL.values())} seeds).
+# little more, {=needed(BASE, 0.1, 0.1):.1f} and {=needed(BASE, 0.2, 0.2):.1f}. The slope per update was {=alike[0]:.2f} and {=alike[1]:.2f} of that without errors ({=seeds(*erring.SIGNAL.values())} seeds).
 #
 # ## Errors that follow a rule
 #

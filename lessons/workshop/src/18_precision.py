@@ -27,7 +27,7 @@
 
 # %% [fold]
 from itertools import product
-from math import ceil, erfc, inf
+from math import erfc, inf
 
 import numpy as np
 import torch
@@ -90,8 +90,7 @@ def measure(distance, unit, C=inf, scores=scores):
 ways = {"nothing": ("none",), "tokens": ("token",),
         "completions, capped at 2": ("completion", 2), "completions": ("completion",)}
 none, of_tokens, capped, exact = (measure(1.5, *way) for way in ways.values())
-by_cap, by_exact = (
-    ceil(groups_needed(*two)) for two in ((*none, *capped), (*capped, *exact)))
+crossings = groups_needed(*none, *capped), groups_needed(*capped, *exact)
 over_length, _ = measure(1.5, "completion", scores=scores / lengths)
 sampled = token_logps(logits + 1.5 * noise)
 As = (R - sampled.sum(dim=1).exp() @ R)[:, None] * scores.sum(dim=1)
@@ -190,8 +189,8 @@ def pays_from(off, noise, other_off, other_noise):
 
 
 # %% [text]
-# Your formula gives the crossings of the picture: a cap of 2 beats no weights from {=by_cap} groups on, and the exact weight beats the cap from
-# {=by_exact} on. **The larger the batch, the higher the cap.**
+# Your formula gives the crossings of the picture: a cap of 2 beats no weights from {=np.ceil(crossings[0]):.0f} groups on, and the exact weight beats the cap from
+# {=np.ceil(crossings[1]):.0f} on. **The larger the batch, the higher the cap.**
 #
 # In code it is one line, a constant factor of the loss: **truncated importance sampling** ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)).
 #
