@@ -11,8 +11,8 @@
 # > **A model that is told only "right" or "wrong" can become right more often by repeating these three steps, as long as its updates are
 # > not too noisy for their size.**
 # >
-# > In our runs: thirty updates raise the probability of a right answer from .19 to .90. But with the noisiest of five updates and a large
-# > step, three runs in ten end almost always wrong.
+# > In our runs: thirty updates raise the probability of a right answer from .19 to .90. With the noisiest of five updates and a large step,
+# > three runs in ten end almost always wrong.
 #
 # Here a small policy is asked for an even number. It can write 15 different completions, and every update comes from four of them:
 
@@ -67,9 +67,9 @@ start, end = (trace[[0, -1]] @ R).tolist()
 assert R[favourite] == 1 and (round(start, 2), round(end, 2)) == (0.19, 0.90)
 
 # %% [text]
-# *Thirty updates of one run. The right completions are `12.`, `22.` and `2.` (blue). The black line, their sum, is the probability of a right
-# answer: it rises from {=start:.2f} to {=end:.2f}. One of them, `{=texts[favourite]}`, runs ahead. It was three times as probable as the
-# other two from the start, and what has been sampled and rewarded is sampled more often.*
+# *Thirty updates of one run. The right completions are `12.`, `22.` and `2.` (blue). The black line is their sum. One of them,
+# `{=texts[favourite]}`, runs ahead. It was three times as probable as the other two from the start, and what has been sampled and rewarded is
+# sampled more often.*
 #
 # **Why not supervised learning?** There somebody has to write the completions to imitate. Here the verifier only has to *recognise* a right
 # completion, often by its last number, and the policy learns from its own samples. The price: what it never samples cannot be rewarded.
@@ -82,9 +82,8 @@ assert R[favourite] == 1 and (round(start, 2), round(end, 2)) == (0.19, 0.90)
 # the table. With only 15 completions, the **success probability** $p$, the probability that a completion is right, can be computed
 # exactly.
 #
-# Later lessons also use the **base model** of this repository, a small transformer (about 150,000 parameters) trained on worked sums. Its
-# prompts are sums such as `2+10+2?`; it writes `#14`, or first works it out, `2+10=12;12+2=14;#14`, and the verifier compares the number after
-# the last `#`.
+# Later lessons also use our **base model**, a small transformer trained on worked sums. To `2+10+2?` it writes `#14`, or first works it out,
+# `2+10=12;12+2=14;#14`.
 #
 # ## One pass through the loop
 #
@@ -108,15 +107,15 @@ for i, reward in zip(drawn, rewards):
 print(f"success probability: {pi @ R:.3f} before, {(after @ R).item():.3f} after")
 
 # %% [text]
-# The first picture shows thirty such passes, each with four new completions. A completion with reward 0 adds nothing to the update; its
+# A completion with reward 0 adds nothing to the update; its
 # probability changes because probabilities sum to 1 and because completions share prefixes.
 #
-# A batch of 4 contains no right completion with probability $(1-p)^4$, here {=(1 - pi @ R) ** 4:.0%}. At $p = .001$ it would be
-# {=(1 - 0.001) ** 4:.1%}, and hardly any batch would teach anything.
+# A batch of 4 without a right completion teaches nothing. Here this has probability $(1-p)^4$ = {=(1 - pi @ R) ** 4:.0%}; at $p = .001$ it
+# would be {=(1 - 0.001) ** 4:.1%}.
 #
 # ## How large a step? Five baselines
 #
-# The noise of an update depends on a number. Before the update one may subtract a number $b$, the **baseline**, from every reward. The difference, $R - b$, is the **advantage**:
+# Before the update one may subtract a number $b$, the **baseline**, from every reward. The difference, $R - b$, is the **advantage**:
 # completions with a positive advantage become more probable, those with a negative one less probable. [Lesson 1](01_score_function.ipynb)
 # proves that the *mean* update is the gradient of $p$ for every $b$. What differs is the **noise**, how much the update scatters from
 # batch to batch.
@@ -281,12 +280,12 @@ def least_noisy(p, candidates):
 
 # %% [markdown]
 # At $p = .9$ it is $b = 0$, not the mean reward: the rare wrong completion has the long gradient, and $b = 0$ leaves it out. Of all
-# numbers the best is $b = 1 - p$: there both outcomes give the estimate $p(1-p)$, and no noise is left. Lesson 1 begins with this case.
+# numbers the best is $b = 1 - p$: there both outcomes give the estimate $p(1-p)$, and no noise is left.
 #
 # ## To remember
 #
-# The policy samples, the verifier rewards, and rewarded completions become more probable; nobody writes completions to imitate. What is
+# The policy samples, the verifier rewards, and rewarded completions become more probable. What is
 # never sampled is never rewarded. A baseline that does not depend on the completion leaves the mean update unchanged. It changes the
-# variance. Of our five baselines, only the two noisiest lose runs, and the noisier of them at smaller steps.
+# noise, and noisy updates must be small.
 #
 # Sources: Williams 1992 (*Machine Learning* 8, REINFORCE). The small policy and its runs are ours.
