@@ -10,36 +10,22 @@ from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, RED
 from lessons.workshop.parts.drawing import in_plane
 
 
-def cloud_and_noise(b: float, pi, R, s, grad_p, noise, best: float) -> Figure:
-    """Lesson 1: each completion's estimate (R - b) s with the mean of all, and their noise.
+def cloud(b: float, pi: Tensor, R: Tensor, s: Tensor, grad_p: Tensor, noise: float) -> Figure:
+    """Lesson 1: each completion's estimate (R - b) s, and the mean of all.
 
     pi, R: (15,); s: (15, parameters).
     """
     dots = (R.numpy() - b)[:, None] * in_plane(s, pi, grad_p)
-    case = pi, R, s.square().sum(dim=1)
-    figure, (left, right) = kit.new_figure(8.5, 3.7, columns=2)
+    figure, axis = kit.new_figure(5, 4.2)
     for value, color, name in ((1, BLUE, "right"), (0, RED, "wrong")):
         rows = value == R
-        left.scatter(*dots[rows].T, s=1500 * pi[rows], color=color, alpha=0.55, linewidth=0)
-        left.plot([], "o", color=color, label=name)
-    left.plot(*(pi.numpy() @ dots), "+", color="black", markersize=18, markeredgewidth=2.5)
-    limits = (-1.6, 1.6)
-    left.set(title=f"Estimates with b = {b:.2f}; cross: their mean", xlabel="along ∇p")
-    left.set(ylabel="across", aspect="equal", xlim=limits, ylim=limits)
-    left.legend(loc="upper left")
-
-    grid = np.linspace(-0.3, 1.3, 81)
-    right.plot(grid, [noise(x, *case) for x in grid], color=GREY)
-    mark_baselines(right, {"none": 0, "best": best, "p": pi @ R}, lambda x: noise(x, *case))
-    right.plot(b, noise(b, *case), "o", color="black", markersize=14, fillstyle="none")
-    right.set(title=f"Noise N(b) = {noise(b, *case):.2f}", xlabel="b", ylim=(0, 1.2))
+        axis.scatter(*dots[rows].T, s=1500 * pi[rows], color=color, alpha=0.55, linewidth=0)
+        axis.plot([], "o", color=color, label=name)
+    axis.plot(*(pi.numpy() @ dots), "+", color="black", markersize=18, markeredgewidth=2.5)
+    axis.set(title=f"Estimates with b = {b:.2f}: noise {noise:.2f}", xlabel="along ∇p")
+    axis.set(ylabel="across", xlim=(-1.6, 1.6), ylim=(-1.6, 1.6))
+    axis.legend(loc="upper left")
     return figure
-
-
-def mark_baselines(axis, baselines: dict, noise) -> None:
-    for (name, b), color in zip(baselines.items(), (GREY, GREEN, ORANGE)):
-        axis.plot(b, noise(b), "o", color=color, markersize=8, label=name)
-    axis.legend(loc="upper left", ncols=3, columnspacing=1, handletextpad=0)
 
 
 def noise_of_prompts(measured: dict, noise, best) -> Figure:
@@ -53,11 +39,14 @@ def noise_of_prompts(measured: dict, noise, best) -> Figure:
 
         grid, p = np.linspace(0, 1, 81), case[1].mean()
         axis.plot(grid, [relative(b) for b in grid], color=GREY)
-        mark_baselines(axis, {"none": 0, "best": best(*case), "p": p}, relative)
+        baselines = {"none": 0, "best": best(*case), "p": p}
+        for (name, b), color in zip(baselines.items(), (GREY, GREEN, ORANGE)):
+            axis.plot(b, relative(b), "o", color=color, markersize=8, label=name)
         axis.set(title=f"{prompt}\nb = p: {relative(p):.2f} × the noise", xlabel="baseline b")
         axis.set(yscale="log", ylim=(0.5, 20))
     kit.ticks(axes[0].yaxis, [0.5, 1, 2, 5, 10])
     axes[0].set_ylabel("noise (none: 1)")
+    axes[0].legend(loc="upper left")
     return figure
 
 
