@@ -7,6 +7,8 @@
 #
 # > **The clip stops pushing (gradient 0) a token whose probability has already moved far enough the way it is pushed; a token that has moved
 # > the other way is still pushed.**
+# >
+# > So it stops gradients, not ratios. In our run on one batch, with a range from 0.8 to 1.2, a ratio of 3.7 was reached.
 #
 # Move the ratio through the clip's range:
 
@@ -19,7 +21,7 @@ import torch
 
 from algorithms import ppo, reinforce
 from lessons.workshop.float64 import to_float64
-from lessons.workshop.kit import check, knob, show, show_diff, trains
+from lessons.workshop.kit import check, knob, say, show, show_diff, trains
 from lessons.workshop.parts.lesson_02 import clip_and_gradient, furthest_ratios
 from toy_env.arithmetic import LEVELS, reward, sample_problems
 from toy_env.model import load_policy
@@ -80,13 +82,14 @@ show_diff(reinforce.policy_loss, ppo.policy_loss)
 # \sum_y \pi_{old}(y)\,\frac{\pi(y)}{\pi_{old}(y)}\,A(y)\,\nabla\log\pi(y) = \nabla \sum_y \pi(y)\,A(y)$$
 #
 # A check without sampling error: three completions of one token, of which the first is wrong, have old probabilities ½, ¼, ¼, and a batch
-# of four holds them in exactly this proportion. The truth is the derivative of the success probability, a sum of three terms.
+# of four holds them in exactly this proportion. The truth is the derivative of the success probability by the three logits.
 
-# %%
+# %% [fold]
 drawn = torch.tensor([0, 0, 1, 2])  # the batch: one number per completion
 old = torch.tensor([0.5, 0.25, 0.25]).double().log()
 R = torch.tensor([0.0, 1.0, 1.0]).double()  # the last two are right; A = R, as in REINFORCE
-starts = {"first update": old, "a later one": old + torch.tensor([-0.5, 1.2, -0.3])}
+starts = {"first": old, "a later one": old + torch.tensor([-0.5, 1.2, -0.3])}
+rows = "| update | truth | with the ratio | without |\n|---|---|---|---|"
 for when, start in starts.items():
     logits = start.clone().requires_grad_()
     (truth,) = torch.autograd.grad(logits.softmax(dim=0) @ R, logits)
@@ -99,9 +102,10 @@ for when, start in starts.items():
     with_ratio, without = (torch.autograd.grad(-loss, logits, retain_graph=True)[0]
                            for loss in losses)
     assert torch.allclose(with_ratio, truth, rtol=1e-12)
-    assert torch.allclose(without, truth, rtol=1e-12) == (when == "first update")
-    truth, with_ratio, without = (x.numpy().round(3) for x in (truth, with_ratio, without))
-    print(f"{when:12}  truth {truth}  with ratio {with_ratio}  without {without}")
+    assert torch.allclose(without, truth, rtol=1e-12) == (when == "first")
+    shown = [", ".join(f"{one:.3f}" for one in each) for each in (truth, with_ratio, without)]
+    rows += f"\n| {when} | {' | '.join(shown)} |"
+say(rows)
 
 # %% [markdown]
 # On the first update every ratio is 1 and changes nothing. Later, the gradient without the ratio is wrong: here it pushes a right
@@ -116,8 +120,7 @@ for when, start in starts.items():
 #
 # $$J_t = \min\big(\rho_t A_t,\ \mathrm{clip}(\rho_t,\, 1-\varepsilon,\, 1+\varepsilon)\, A_t\big)$$
 #
-# The loss is $-J$: see the line with `torch.minimum` in the diff at the top. (Some papers divide by each completion's length first:
-# [lesson 5](05_length.ipynb).)
+# The loss is $-J$: see the line with `torch.minimum` in the diff at the top.
 #
 # **The proof.** Since $\nabla\rho_t = \rho_t\nabla\ell_t$, the first term of the minimum has the gradient $\rho_t A_t \nabla\ell_t$.
 # Outside the range the second term is a constant, with gradient 0. Inside, the two terms are equal. So the question is which term is
@@ -182,16 +185,17 @@ R = torch.tensor([reward(problems[row // 8], text) for row, text in enumerate(ro
 A, real = (R - R.mean()).double().view(64, 1), rollout.mask  # (B, 1) and (B, T)
 batch = {"old_logps": rollout.old_logps, "advantages": A, "mask": real}
 (clip, gradient), (no_clip, _) = train(0.2), train(math.inf)
-show(furthest_ratios({"clip": clip, "no clip": no_clip}, rollout.old_logps, A, real))
 first, last, free = ((at - rollout.old_logps).exp() for at in (clip[1], clip[16], no_clip[16]))
 outside, stopped = ((last - 1).abs() > 0.2) & real, (gradient == 0) & real
 assert torch.equal(stopped, outside & ((last - 1).sign() == A.sign()))
 up, down = (A > 0) & real, (A < 0) & real
 assert 1.2 < last[up].max() < free[up].max() and free[down].min() < last[down].min() < 0.8
+assert round(last[up].max().item(), 1) == 3.7  # as the claim says
+show(furthest_ratios({"clip": clip, "no clip": no_clip}, rollout.old_logps, up))
 
 # %% [text]
-# *At each step, the largest ratio of a token with $A > 0$, and the smallest of one with $A < 0$; grey: the clip's range. The clip does not
-# keep them inside, but it limits how far they go: the largest ratio ends at {=last[up].max():.1f} instead of {=free[up].max():.1f}.*
+# *Grey: the clip's range. The clip does not keep ratios inside, but it limits how far they go: the largest with $A > 0$ ends at
+# {=last[up].max():.1f} instead of {=free[up].max():.1f}, the smallest with $A < 0$ at {=last[down].min():.5f} instead of {=free[down].min():.6f}.*
 #
 # **In this run, with the clip, {=int(outside.sum())} of {=int(real.sum())} tokens end outside.** {=int(stopped.sum())} of these have moved where their
 # advantage pushes them, and their gradient is exactly 0. The other {=int((outside & ~stopped).sum())} have moved the opposite way, and
@@ -230,7 +234,8 @@ def stopped_share(ratio, A, mask, eps):
 # %% [markdown]
 # **2. Find the bug.** This objective takes the smaller of the two *ratios* and multiplies by the advantage afterwards. With one update per
 # batch it does no harm. Which tokens does it stop? Repair it. Below the check, your objective trains a policy over ten
-# tokens, with ten steps on each batch of eight; one token is right with probability .9, the others with .5.
+# tokens, with ten steps on each batch of eight; one token is right with probability .9, the others with .5. (The advantage is the reward
+# minus the batch's mean.)
 
 
 # %% [exercise]
@@ -245,8 +250,8 @@ check("2.2", clipped_objective)
 trains("2.2", clipped_objective)
 
 # %% [markdown]
-# *The mean of 100 runs. The right clip is slower at first and ends highest. By the end nearly every run has settled on one token, so a curve
-# ends at about the share of runs that settled on the best; the others settled on a token that was lucky in an early batch.*
+# *The mean of 100 runs. By the end nearly every run has settled on one token, so a curve ends at about the share of runs that settled on the
+# best. The bug lets an unlucky token fall without limit. So its runs settle sooner, and more of them on a token that was lucky early.*
 
 # %% [hint]
 # Forget A for a moment: at which ratios is `torch.minimum(ratio, clipped)` a constant? Is that the right side if A < 0?
@@ -261,8 +266,8 @@ def clipped_objective(ratio, A, eps):
 # %% [markdown]
 # The smaller *ratio* is the constant above the range and the ratio itself below it, whatever the sign of A. For $A < 0$ that is the wrong way
 # round: a bad token that has become likelier is stopped, and one that has already lost half its probability is pushed down further. PPO
-# takes the minimum of the two *products*. (Public code takes the minimum of the products for $A \ge 0$ and their *maximum* for $A < 0$. That is
-# the same bug: the negative $A$ has already reversed the order.)
+# takes the minimum of the two *products*. (To take their minimum for $A \ge 0$ and their *maximum* for $A < 0$ is the same bug: the negative $A$
+# has already reversed the order.)
 #
 # **3. How far does its own gradient push a token?** A token had probability `p_old` when it was sampled, and its advantage is positive.
 # At what probability does the push end, until the next batch is sampled? Try 0.01 and 0.9 with ε = 0.2.
@@ -287,9 +292,8 @@ def pushed_up_to(p_old, eps):
 
 
 # %% [markdown]
-# From 0.01 a token is pushed to 0.012, one of 0.9 up to 1: from $1/(1+\varepsilon)$ on, it is never stopped. (DAPO, decoupled clip and
-# dynamic sampling policy optimization, calls this the "maximum possible updated" probability. Other tokens' updates can carry a token
-# further.)
+# From 0.01 a token is pushed to 0.012, one of 0.9 up to 1: from $1/(1+\varepsilon)$ on, it is never stopped. Other tokens' updates can
+# carry it further.
 #
 # ## To remember
 #
@@ -322,5 +326,5 @@ assert np.allclose(truth, [-1 / 16, 1 / 16], rtol=1e-12) and estimate.abs().max(
 #
 # Sources: PPO: [1707.06347](https://arxiv.org/abs/1707.06347), Eq. 7 and Fig. 1. PPO for language models:
 # [2203.02155](https://arxiv.org/abs/2203.02155); with a division by length DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 1;
-# without it Dr. GRPO, [2503.20783](https://arxiv.org/abs/2503.20783), Eq. 2. The probability after the push: DAPO,
+# without it Dr. GRPO, [2503.20783](https://arxiv.org/abs/2503.20783), Eq. 2. The probability after the push: DAPO (its "maximum possible updated" one),
 # [2503.14476](https://arxiv.org/abs/2503.14476), section 3.1.
