@@ -13,12 +13,15 @@ from lessons.workshop.parts.lesson_11 import judged, numbers, says
 
 
 def our_model(rates: np.ndarray, table: dict) -> Figure:
-    """Lesson 8: the base model's solve rates, (problems,); and the silent share in % by group size:
-    counted, predicted, and at the mean p."""
-    figure, (left, right) = new_figure(8.5, 3.0, columns=2)
-    left.hist(rates, np.linspace(0, 1, 17), color=GREY)
-    left.axvline(rates.mean(), color="black", linewidth=1, linestyle=":")
-    left.set(title="128 problems", xlabel="share solved (dotted: mean)")
+    """Lesson 8: S(p) for groups of 8, at the base model's solve rates, (problems,), and on average;
+    and the silent share in % by group size: counted, predicted, and at the mean p."""
+    figure, (left, right) = new_figure(8.5, 3.2, columns=2)
+    p = np.linspace(0, 1, 101)
+    left.plot(p, 100 * silent_rate(p, 8), color=GREY, linewidth=1)
+    left.plot(rates, 100 * silent_rate(rates, 8), "o", color=GREY, alpha=0.3)
+    mean = rates.mean()
+    left.plot([mean] * 2, [100 * silent_rate(mean, 8), table[8][0]], "o:k")
+    left.set(title="% of groups of 8 silent", xlabel="p, share solved", ylim=(0, 100))
     names = ("counted", "predicted", "if every p were the mean")
     for name, values, style, color in zip(
         names, zip(*table.values()), ("o-", "x--", ":"), (BLUE, ORANGE, GREY)
@@ -36,15 +39,6 @@ def histogram(share: np.ndarray) -> Figure:
     axis.bar(range(65), 100 * share, 0.9, color=[WRONG, *[GREY] * 63, RIGHT])
     axis.set(title="% of Big-Math's problems", xlabel="right completions of 64")
     key(axis, {"■ none right": WRONG, "■ all right": RIGHT}, x=0.4)
-    return figure
-
-
-def in_training(shares: list) -> Figure:
-    """Lesson 8: the shares in % of groups all wrong and all right, by step."""
-    figure, axis = new_figure(5.5, 2.6)
-    axis.stackplot(range(1, len(shares[0]) + 1), *shares, colors=[WRONG, RIGHT])
-    axis.set(title="% of groups silent, while training", xlabel="step", ylim=(0, 100))
-    key(axis, {"■ all right": RIGHT, "■ all wrong": WRONG}, y=0.88, step=0.13)
     return figure
 
 

@@ -4,12 +4,12 @@
 # GRPO (group relative policy optimization) learns from disagreement. If all completions of a prompt are right, or all are wrong, their
 # rewards do not differ, and the group gives no gradient ([lesson 6](06_identity.ipynb)). Such a group is **silent**.
 #
-# > **The mean difficulty of a set of problems does not tell how many groups are silent: a mixed set can have many times the silent groups of
-# > a set in which every problem has this mean.**
+# > **The mean share solved of a set of problems does not tell how many groups are silent: a mixed set can have many times the silent groups
+# > of a set in which every problem has this mean.**
 # >
-# > In our runs: 29 % of the base model's groups of 8 are silent; if every problem had the mean difficulty, it would be 3 %.
+# > In our measurement: 29 % of the base model's groups of 8 are silent; if every problem were solved as often as the mean, it would be 3 %.
 #
-# So compute the silent share of each problem, and average last. Then you know before a run how many of its first completions will be wasted.
+# So compute the silent share of each problem, and average last.
 #
 # The smallest case: two sets of two problems. In both sets half of all completions are right. They differ in $p$, the probability that a
 # completion of a problem is right:
@@ -59,10 +59,10 @@ assert [round(100 * identity.silent_rate(p, 8), 1) for p in (0.5, 0.1)] == [0.8,
 show(lesson_08.our_model(solve_rates, table))
 
 # %% [text]
-# *Left: {=R.mean():.0%} of the completions are right, but problem by problem between {=solve_rates.min():.0%} and
-# {=solve_rates.max():.0%}. Right: {=table[8][0]:.0f} % of the groups of 8 are silent. Problem by problem we predict {=table[8][1]:.0f} %, from the
-# mean difficulty {=table[8][2]:.0f} %. (The {=missed[0]:.1f} points between counted and predicted are within chance,
-# 95 % interval over problems −{=-missed[1]:.1f} to {=missed[2]:.1f}.)*
+# *Left: the silent share of groups of 8 over $p$, a curve that bends upwards. Grey: the problems, solved between {=solve_rates.min():.0%} and
+# {=solve_rates.max():.0%} of the time. Black: all of them together, {=R.mean():.0%} solved and {=table[8][0]:.0f} % silent, far above the curve.
+# Right: problem by problem we predict {=table[8][1]:.0f} %, from the mean $p$ {=table[8][2]:.0f} %. (Counted and predicted differ
+# by chance only.)*
 #
 # ## The formula
 #
@@ -98,7 +98,8 @@ check("8.1", tenfold(prompts_p))
 prompts_p = [0.05, 0.05, 0.95, 0.39]  # silent: 66, 66, 66 and 2 %, on average 50 %
 
 # %% [markdown]
-# The reason: $S$ is convex, that is, its curve over $p$ bends upwards everywhere. So at one and the same mean, any spread of $p$ adds silence.
+# The reason: $S$ is convex, that is, its curve over $p$ bends upwards everywhere. So a straight line between two of its points runs above it:
+# between $p = .1$ and .9 at 43 %, where the curve falls to 0.8 %. At one and the same mean, any spread of $p$ adds silence.
 
 # %% [markdown]
 # ## A real mix
@@ -176,11 +177,12 @@ def estimate(c, n, G):
 # %% [fold]
 names, (healthy, _) = list(signs.FLOORS), signs.results()["band"]
 trained = [100 * healthy[names.index(f"silent_{side}")] for side in ("wrong", "right")]
-show(lesson_08.in_training(trained))
 
 # %% [text]
-# *Silent groups in % of all groups, mean of the ten runs. At first they are mostly all wrong ({=trained[0][0]:.0f} % of all groups), at the
-# end all right ({=trained[1][-1]:.0f} %).*
+# | of all groups, mean of the ten runs | first step | last step |
+# |---|---|---|
+# | silent, all wrong | {=trained[0][0]:.0f} % | {=trained[0][-1]:.0f} % |
+# | silent, all right | {=trained[1][0]:.0f} % | {=trained[1][-1]:.0f} % |
 
 # %% [markdown]
 # **3. Partial credit.** Can the all-wrong groups be made to speak? A wrong completion now gets half a point if its format is right, which
@@ -215,9 +217,8 @@ def silent_with_credit(p, h, G):
 # ## To remember
 #
 # - A group is silent with probability $p^G + q^G$: compute it for each problem, average last. From $n$ completions, count silent subsets.
-# - Training moves silence from all-wrong to all-right groups.
+# - In our runs training moves silence from all-wrong to all-right groups.
 # - Partial credit makes silent groups speak, but a group without a right completion then teaches only the format (exercise 3).
-# - A problem silent in 64 completions may speak in the next 64 (second reading).
 #
 # ## For a second reading (13 minutes): are silent problems silent for ever?
 #
