@@ -8,8 +8,8 @@
 # 2. **Verify.** Each completion receives a **reward** $R$: 1 if it is right, 0 if it is wrong.
 # 3. **Update.** The model's parameters are changed a little, so that rewarded completions become more probable.
 #
-# > **A model that is told only "right" or "wrong" can become right more often by repeating these three steps, as long as its updates are
-# > not too noisy for their size.**
+# > **A model that is told only "right" or "wrong" can become right more often by repeating these three steps, as long as a single
+# > update, which depends on chance, does not move it too far.**
 # >
 # > In our runs: thirty updates raise the probability of a right answer from .19 to .90. With the noisiest of five updates and a large step,
 # > three runs in ten end almost always wrong.
@@ -284,8 +284,7 @@ def least_noisy(p, candidates):
 #
 # ## To remember
 #
-# The policy samples, the verifier rewards, and rewarded completions become more probable. What is
-# never sampled is never rewarded. A baseline that does not depend on the completion leaves the mean update unchanged. It changes the
+# The policy samples, the verifier rewards, and rewarded completions become more probable. What is never sampled is never rewarded. A baseline that does not depend on the completion leaves the mean update unchanged. It changes the
 # noise, and noisy updates must be small.
 #
 # Sources: Williams 1992 (*Machine Learning* 8, REINFORCE). The small policy and its runs are ours.
