@@ -3,7 +3,7 @@
 #
 # Reinforcement learning is often said only to **sharpen** a model: what was likely becomes likelier, and nothing new is learnt. We take the
 # word strictly: sharpening raises the probability of every answer to one power and divides by the sum. Is this all that training does?
-# (Many who use the word mean less: that training only raises what the model already writes. This is not refuted here.)
+# Many who use the word mean less, that training only raises what the model already writes. This we do not refute.
 #
 # > **Sharpening a model's answers never changes which answer is the most probable, so a training that changes it does more than sharpen
 # > them.**
