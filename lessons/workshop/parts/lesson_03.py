@@ -68,17 +68,6 @@ def as_wrong(rewards, verified):
     return rloo.compute_advantages(rewards=torch.where(verified, rewards, 0.0))
 
 
-def by_place(texts, rewards, G):
-    groups = rewards.view(-1, G)
-    return (groups - groups.mean(dim=1, keepdim=True)).flatten()
-
-
-def by_text(texts, rewards, G):
-    """The bug: all completions of one text are one group."""
-    means = [rewards[[text == other for other in texts]].mean() for text in texts]
-    return rewards - torch.stack(means)
-
-
 WRONG_BASELINES = {
     "the bug": as_wrong,
     "divided by G - 1": partial(rloo_verified, timeouts=True),
@@ -89,8 +78,6 @@ some = {
     "verified": torch.tensor([[1, 1, 0, 1, 0], [1, 1, 1, 1, 0]]).bool(),
 }
 timed_out = some | {"rewards": some["rewards"].where(some["verified"], torch.nan)}
-texts = ["how many?"] * 4 + ["what colour?"] * 4 + ["how many?"] * 4
-marks = torch.tensor([0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 1, 1]).double()
 
 CHECKS = {
     "3.1": {
@@ -118,16 +105,6 @@ CHECKS = {
             ),
             "after a timeout there are fewer others than G - 1": (
                 WRONG_BASELINES["divided by G - 1"]
-            ),
-        },
-    },
-    "3.3": {
-        "bug": by_text,
-        "expected": by_place,
-        "inputs": [{"texts": texts, "rewards": marks, "G": 4}],
-        "mistakes": {
-            "that is the mean of the whole batch": (
-                lambda texts, rewards, G: rewards - rewards.mean()
             ),
         },
     },

@@ -117,7 +117,7 @@ assert torch.allclose(own, 3 / 4 * others)
 # right; here $p$ = {=p:.3f}. The policy has 12 parameters: three logits for the first digit, and three for the second after each first
 # digit.
 #
-# Nine completions make $9^G$ groups, 59,049 for G = 5. We compute each group's advantages with the scripts' own functions and weight its
+# Nine completions make $9^G$ groups. We compute each group's advantages with the scripts' own functions and weight its
 # update by its probability.
 
 
@@ -145,13 +145,19 @@ for G in (2, 3, 4, 5):
 #
 # ## And GRPO?
 #
-# GRPO then divides by the group's standard deviation σ, which varies from group to group, so step 3 does not apply. Take a group of two
-# first: completion $i$ and one other. If the other is wrong, $A_i$ is 1 if $i$ is right, and 0 if it is wrong. If the other is right, $A_i$ is 0 or −1.
-# Both times a right completion gets 1 more than a wrong one.
+# GRPO then divides by the group's standard deviation σ, which varies from group to group, so step 3 does not apply. Look at completion $i$ in
+# a group of three, and let $j$ of the *others* be right. Given $j$, its advantage is $A(\text{right}, j)$ or $A(\text{wrong}, j)$:
 #
-# In general let $j$ of the *others* be right. Given $j$, completion $i$ has one of two advantages, $A(\text{right}, j)$ or
-# $A(\text{wrong}, j)$. Since $\mathbb E[R\,s] = \nabla p$ and $\mathbb E[(1-R)\,s] = -\nabla p$, the mean of $A_i s_i$ is their difference times
-# $\nabla p$, for each $j$ and so on average:
+# | $j$ | 0 | 1 | 2 |
+# |---|---|---|---|
+# | $A(\text{right}, j)$ | 1.41 | .71 | 0 |
+# | $A(\text{wrong}, j)$ | 0 | −.71 | −1.41 |
+# | **difference** | **1.41** | **1.41** | **1.41** |
+#
+# In groups of four the differences are 1.73, 1.58, 1.58 and 1.73: there it matters how many of the others are right.
+#
+# Since $\mathbb E[R\,s] = \nabla p$ and $\mathbb E[(1-R)\,s] = -\nabla p$, the mean of $A_i s_i$ is the difference times $\nabla p$, for each $j$ and so on
+# average:
 #
 # $$\mathbb E[A_i s_i] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_j\big[A(\text{right}, j) - A(\text{wrong}, j)\big],
 # \quad j \sim \mathrm{Binomial}(G-1, p)$$
@@ -159,13 +165,18 @@ for G in (2, 3, 4, 5):
 # So GRPO's average update still has the gradient's direction. `identity.weight` is this formula; again over all groups:
 
 # %% [fold]
+for G, differences in ((3, [1.41] * 3), (4, [1.73, 1.58, 1.58, 1.73])):
+    last = torch.ones(G, G).tril(-1).double()  # j right ones, then a wrong one, which is turned
+    of_last = [grpo.compute_advantages(rewards=last + turn)[:, -1]
+               for turn in (torch.eye(G)[-1], 0)]
+    assert np.allclose(of_last[0] - of_last[1], differences, atol=0.005)  # the table
 for G in (2, 3, 4, 5):
     full, w = moments(grpo, G, policy)[0], float(identity.weight("GRPO", p, G))
     assert np.isclose(full, w, rtol=1e-12, atol=0)
     print(f"G = {G}: GRPO's factor {full:.4f}, w(p) {w:.4f}")
 
 # %% [markdown]
-# In groups of two, $w = 1$. From $G = 4$ on, $w$ depends on $p$, and prompts are weighted by their difficulty
+# In groups of two $w = 1$, in groups of three 1.41. From $G = 4$ on, $w$ depends on $p$, and prompts are weighted by their difficulty
 # ([lesson 7](07_group_size.ipynb)).
 #
 # ## Change the group size
@@ -174,7 +185,7 @@ for G in (2, 3, 4, 5):
 # prompts alike.
 #
 # Right, the noise. A group of $G$ costs $G$ completions, and the mean of $n$ updates has the variance $\operatorname{Var}[g]/n$. So at equal
-# cost the number to compare is $G\operatorname{Var}[g]$. (Dr. GRPO's is RLOO's, once its factor is divided out.) Move $G$.
+# cost the number to compare is $G\operatorname{Var}[g]$. Dr. GRPO's update has RLOO's noise, once it is made as long. Move $G$.
 
 # %% [fold]
 def per_completion(policy, baseline):
@@ -219,9 +230,8 @@ knob(draw, G=(2, 64, 1, 4))
 # *Right: the variance per completion of RLOO, $G\operatorname{Var}[g]$, divided by that with the exact $p$. Dots: computed over all
 # groups (up to G = 4). GRPO's factor is flat only at G = 2 and 3.*
 #
-# **The group's mean is not always less noisy than no baseline.** With this policy and G = 4 it is noisier than $b = 0$ up to about
-# $p$ = {=crossing:.2f}. With $b = 0$ a wrong completion has the advantage 0, so its score adds no noise. [Lesson 13](13_quiet_estimators.ipynb)
-# measures this on the arithmetic task.
+# The group's mean is not always less noisy than no baseline. With this policy and G = 4 it is noisier than $b = 0$ up to about
+# $p$ = {=crossing:.2f}. With $b = 0$ a wrong completion has the advantage 0, so its score adds no noise.
 #
 # ## Exercises
 #
@@ -291,9 +301,8 @@ def rloo_verified(rewards, verified):
 # - The group's mean contains the completion's own reward, which multiplies the expected gradient by $(G-1)/G$; RLOO leaves it out and
 #   gives exactly $\nabla p$.
 # - GRPO's expectation is a multiple of $\nabla p$ as well, but from $G = 4$ on the multiple depends on $p$.
-# - The group's mean is not always quieter than $b = 0$.
 #
-# ## For a second reading (20 minutes): what the group costs, and groups by text
+# ## For a second reading (12 minutes): what the group costs, and groups by text
 #
 # The variance *per completion*, $G\operatorname{Var}[g]$, can be written down. RLOO's update is the estimate with the
 # exact $p$ as its baseline, plus a part with mean 0 that is the price of estimating $p$:
@@ -321,43 +330,9 @@ for G in (2, 3, 4, 5):
     print(f"{G}   {loo:.4f}   {shorter:.4f}     {rescaled:.4f}")
 
 # %% [markdown]
-# **3. Find another bug.** A batch holds the question *how many?* twice, with two different pictures. The function below finds the groups by
-# the prompt's text, as public training code has done. The G completions of a group are contiguous. Repair the marked line (the advantages
-# are Dr. GRPO's).
-
-
-# %% [exercise]
-def advantages_by_prompt(texts, rewards, G):
-    """texts: each completion's prompt; rewards (P * G,). Returns advantages (P * G,), in the
-    same order."""
-    A = torch.zeros_like(rewards)
-    # the next line runs, and is wrong
-    groups = [[row for row, other in enumerate(texts) if other == text] for text in set(texts)]
-    for rows in groups:
-        A[rows] = dr_grpo.compute_advantages(rewards=rewards[rows].view(1, -1))[0]
-    return A
-
-
-# %% [check]
-check("3.3", advantages_by_prompt)
-
-# %% [hint]
-# A group's completions were sampled together: numbers 0 to G − 1 are the first group. No text is needed.
-
-
-# %% [solution]
-def advantages_by_prompt(texts, rewards, G):
-    A = torch.zeros_like(rewards)
-    groups = [list(range(start, start + G)) for start in range(0, len(rewards), G)]
-    for rows in groups:
-        A[rows] = dr_grpo.compute_advantages(rewards=rewards[rows].view(1, -1))[0]
-    # or, without a loop: dr_grpo.compute_advantages(rewards=rewards.view(-1, G)).flatten()
-    return A
-
-
-# %% [markdown]
-# Grouped by text, a hard picture (all wrong) gets −1/2 and an easy one (all right) 1/2, for nothing. And two groups of the *same* problem
-# would have the factor $1 - \frac1{2G}$, so that this problem would count more than the others.
+# **Groups by text.** A batch may hold the question *how many?* twice, with two different pictures. Public training code has found the groups by
+# the prompt's text, which merges the two. Then a hard picture (all wrong) gets −1/2 and an easy one (all right) 1/2, for nothing. And two
+# groups of the *same* problem would have the factor $1 - \frac1{2G}$, so that this problem would count more than the others.
 #
 # **Bessel once more.** Inside GRPO's σ the variance is divided by $G$ in `grpo.py`, by $G - 1$ in `torch.std`; DeepSeekMath does not say. The
 # latter multiplies every advantage by $\sqrt{(G-1)/G}$: a change of the learning rate.
