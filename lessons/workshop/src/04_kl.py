@@ -9,6 +9,8 @@
 #
 # > **An estimate that is right as a number can have the wrong gradient as a loss: $k_3$, which GRPO uses, estimates KL(policy‖reference)
 # > without bias, but as a loss it lowers KL(reference‖policy), with the two models exchanged.**
+# >
+# > In our example below, a rare rewarded token ends at a probability of .56 with $k_3$, and at .27 where KL(policy‖reference) is lowered.
 #
 # The smallest case has two tokens and one logit. The **score** $s$ is the derivative of a token's $\log\pi$ by the logit:
 #
@@ -59,8 +61,9 @@ forward = 0.2 * five.exp() / (0.2 + ends["k3"] @ reward - reward)
 reverse = (five + reward / 0.2).softmax(dim=0)
 assert torch.allclose(ends["k2"], reverse, atol=1e-3)
 assert torch.allclose(ends["k3"], forward, atol=1e-3)
-tables = {"reference, and rewards": five.exp().numpy()}
-tables |= {"trained with $k_2$": ends["k2"].numpy(), "trained with $k_3$ (GRPO)": ends["k3"].numpy()}
+assert [round(ends[name][0].item(), 2) for name in ("k2", "k3")] == [0.27, 0.56]  # the claim
+tables = {"reference, rewards": five.exp().numpy(), "$k_2$": ends["k2"].numpy(),
+          "$k_3$ (GRPO)": ends["k3"].numpy(), "$k_1$": ends["k1"].numpy()}
 figure = bars(tables, [1, 2, 3, 4, 5], chosen=0)
 for token, R in enumerate(("1", "0.8")):
     figure.axes[0].text(token, five[token].exp() + 0.03, R, ha="center")
@@ -69,12 +72,12 @@ for axis, best in zip(figure.axes[1:], (reverse, forward)):
 show(figure)
 
 # %% [text]
-# *Black outlines, computed without training: the policies with the greatest mean reward minus 0.2 times a KL. It is KL(policy‖reference)
-# for $k_2$ and KL(reference‖policy) for $k_3$, and each training ends in its outline.*
+# *Left the reference, then where training with each penalty ends. Black outlines, computed without training: the policies with the
+# greatest mean reward minus 0.2 times a KL, KL(policy‖reference) for $k_2$ and KL(reference‖policy) for $k_3$.*
 #
-# $k_2$ mainly charges the policy for writing what the reference would not: the rare token gets {=ends["k2"][0]:.0%}. $k_3$ mainly charges it
-# for losing what the reference writes: the rare token gets {=ends["k3"][0]:.0%}, and the tokens without reward keep
-# {=ends["k3"][2:].sum():.0%}. With $k_1$ as a loss nothing holds the policy: it writes only the rare token.
+# $k_2$ mainly charges the policy for writing what the reference would not, such as the rare token. $k_3$ mainly charges it for losing what the
+# reference writes: the tokens without reward keep {=ends["k3"][2:].sum():.0%}. With $k_1$ as a loss nothing holds the policy: it writes only
+# the rare token.
 #
 # A penalty can also stand in the reward: PPO (proximal policy optimization) puts $k_1$ there. GRPO (group relative policy optimization)
 # has $k_3$ in the loss.
@@ -142,7 +145,7 @@ for name, k in ESTIMATORS.items():
 # So $k_1$ as a loss is nothing but noise. And $k_3$ *in the reward* is wrong too: it gives the other half, the reverse gradient minus the
 # forward gradient.
 #
-# Near the reference these two are almost equal, and their difference is tiny: at a tenth of the distance, about a hundredth of the pull.
+# Near the reference these two are almost equal: ten times nearer, each is about ten times smaller and their difference a hundred times.
 # There hardly anything holds the policy. Farther away the difference can push it off (exercise 2).
 #
 # We check all six gradients without algebra, by comparing autograd on the batch with autograd on the two sums:
