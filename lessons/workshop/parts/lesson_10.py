@@ -44,16 +44,6 @@ def capped_redraw(p, G, draws):
     return sum(silent_rate(p, G) ** i for i in range(draws))
 
 
-def two_rows(over_grpo: Callable) -> Callable:
-    """The function of an answer to 10.1, in which one number may stand for a row of equal ones."""
-
-    def rows(S):
-        weights = over_grpo(S)
-        return np.broadcast_arrays(*weights) if isinstance(weights, (tuple, list)) else weights
-
-    return rows
-
-
 def wasted(p, G):
     """Completions of the silent groups before the first that is not."""
     S = silent_rate(p, G).mean()
@@ -117,9 +107,6 @@ CHECKS = {
             "DAPO's row has the shares of the batch alone: a mixed group also counts for more": (
                 lambda S: np.array([(1 - S) / (1 - S).mean(), 1 / (1 - S)])
             ),
-            "both rows are those of redrawing: DAPO gives a silent prompt fewer places": (
-                lambda S: np.array([1 / (1 - S)] * 2)
-            ),
         },
     },
     "10.2": {
@@ -140,7 +127,6 @@ CHECKS = {
             "that is the cost of redrawing the same prompt": (
                 lambda p, G: np.mean([wasted(each, G) for each in p])
             ),
-            "that counts the kept group, too; it is not wasted": lambda p, G: G + wasted(p, G),
             "average S over the prompts, not p": lambda p, G: wasted(p.mean(), G),
         },
     },

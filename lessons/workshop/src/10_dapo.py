@@ -5,16 +5,20 @@
 #
 # GRPO (group relative policy optimization) learns nothing from a **silent** group, whose completions are all right or all wrong: its
 # advantages are 0. What should take the place of such a group in the batch? DAPO (decoupled clip and dynamic sampling policy optimization)
-# and runs that take its name have two answers. (This is DAPO's *dynamic sampling*. Its other changes are a table in the second reading.)
+# and runs that take its name have two answers. DAPO's is called *dynamic sampling*; its other changes are a table in the second reading.
 #
-# > **DAPO puts in groups of *other* prompts, which leaves the direction of GRPO's expected update unchanged and only makes it longer; drawing
-# > the *same* prompt again until its completions disagree turns the update towards very hard and very easy prompts.**
+# > **If the loss is a mean over groups, putting in groups of *other* prompts, as DAPO does, leaves the direction of GRPO's expected update
+# > unchanged and only makes it longer; drawing the *same* prompt again until its completions disagree turns it towards very hard and very
+# > easy prompts.**
+# >
+# > In groups of 8, a prompt solved once in a hundred times weighs 1.4 times as much as one solved every second time, under GRPO and with other
+# > prompts; with the same prompt redrawn, 18 times.
 #
-# With this you can tell from a few lines of code whether a run called "DAPO" is DAPO. And you know that its dynamic sampling does not favour
-# medium-hard prompts, although one might expect it.
+# So dynamic sampling does not favour medium-hard prompts, although one might expect it. (`dapo.py` takes its loss over the tokens of a
+# minibatch; there the claim is approximate.)
 #
 # In the picture each of nine prompts is a coin. We draw groups of 8, treat the silent ones in several ways, and measure how much each prompt
-# weighs in the update. The limit on the draws of the same prompt is yours to move.
+# weighs in the update. The slider limits the draws of the same prompt.
 
 # %% [fold]
 import inspect
@@ -74,6 +78,7 @@ for name, (weight, error) in (measured | capped).items():
 print("all simulated weights within 4.5 standard errors of the exact ones: True")
 at_small_p = identity.weight_same_prompt_resampling(1e-6, G) * 1e-6
 assert np.isclose(at_small_p, np.sqrt(G - 1) / G, rtol=1e-3)
+assert [round(weight[0] / weight[4], 1) for weight in (w, w / (1 - S))] == [1.4, 18.1]  # the claim
 
 def draw_weights(at_most_draws):
     name = f"same prompt, at most {at_most_draws}"
@@ -108,9 +113,10 @@ knob(draw_weights, at_most_draws=DRAWS)
 # | so the share is multiplied by | ⅓ | 5/3 |
 # | a mixed group's update, against the mean of all 100 | 10 times | 2 times |
 # | **DAPO's weight over GRPO's** | **10/3** | **10/3** |
+# | **the same prompt redrawn, over GRPO's** | **10** | **2** |
 #
-# DAPO gives the hard prompt fewer places, and each of them counts for more. The two cancel. Who redraws the same prompt keeps the share of
-# ½. Then only the factor of the row before the last is left, 10 and 2.
+# DAPO gives the hard prompt fewer places, and each of them counts for more. The two cancel. If you redraw the same prompt, its share stays ½,
+# and only the factors 10 and 2 remain.
 #
 # **1. Any number of prompts.** Now $n$ prompts are equally frequent, and prompt $i$ is silent with probability `S[i]`. Compute the weight of
 # each prompt over its weight under GRPO: for DAPO, and for redrawing the same prompt until it is mixed.
@@ -118,13 +124,12 @@ knob(draw_weights, at_most_draws=DRAWS)
 
 # %% [exercise]
 def over_grpo(S):
-    """S: (n,) -> (2, n): DAPO's weights over GRPO's, then those of redrawing. (DAPO's row may
-    be a single number.)"""
+    """S: (n,) -> (2, n), an array: DAPO's weights over GRPO's, then those of redrawing."""
     return ...
 
 
 # %% [check]
-check("10.1", lesson_10.two_rows(over_grpo))
+check("10.1", over_grpo)
 
 # %% [hint]
 # DAPO's share of prompt $i$ is $1 - S_i$ over the sum of all $1 - S_j$. GRPO's is $1/n$. What multiplies a prompt's update if only its mixed
@@ -155,7 +160,7 @@ def over_grpo(S):
 # The proof assumes
 #
 # 1. rewards of two values, and no KL term,
-# 2. a loss that is a mean over groups (`dapo.py` takes it over the tokens of a minibatch: there the claim is approximate),
+# 2. a loss that is a mean over groups,
 # 3. the first update after sampling,
 # 4. a batch that fills up (the first groups to *finish* would favour short completions).
 #
@@ -171,7 +176,7 @@ def over_grpo(S):
 # On average a short completion is right more often, .305 against .275.
 #
 # **2. Find the bug.** This function is to fill DAPO's batch. It runs, the batch is full, and every group in it is mixed. Guess what the policy
-# will choose; then run the check, which trains it (one run of each rule, 32 groups an update), and repair the function. (`sample(prompt)` draws a group, `prompts` is endless, and
+# will choose; then run the check, which trains it, and repair the function. (`sample(prompt)` draws a group, `prompts` is endless, and
 # `is_mixed(group)` says whether a group is mixed.)
 
 
@@ -302,7 +307,7 @@ more = {name: np.greater(after[name]["seeds"], before[name]["seeds"]).sum()
 # | setting: GRPO's accuracy | compared | difference in points |
 # |---|---|---|
 # | tight: {=tight} | with dynamic sampling and without, on top of DAPO's other changes | {=change(gained).strip("*")} |
-# | tight: {=tight} | the same, but dynamic sampling at a learning rate of 1.8e-4, not 2e-4: steps {=1 - unmoved / without:.0%} *shorter* than without | {=change(at_equal_length).strip("*")} |
+# | tight: {=tight} | the same, but dynamic sampling at a learning rate lower by a tenth: steps {=1 - unmoved / without:.0%} *shorter* than without | {=change(at_equal_length).strip("*")} |
 # | front page: {=with_kl} | the whole of DAPO and GRPO | {=change(main).strip("*")} |
 # | front page, no KL term: {=front_page} | the whole of DAPO and GRPO | {=change(no_kl).strip("*")} |
 #
