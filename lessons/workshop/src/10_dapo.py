@@ -14,8 +14,8 @@
 # > In groups of 8, a prompt solved once in a hundred times weighs 1.4 times as much as one solved every second time, under GRPO and with other
 # > prompts; with the same prompt redrawn, 18 times.
 #
-# So dynamic sampling does not favour medium-hard prompts, although one might expect it. (`dapo.py` takes its loss over the tokens of a
-# minibatch; there the claim is approximate.)
+# So dynamic sampling does not favour medium-hard prompts, although one might expect it. `dapo.py` takes its loss over the tokens of a
+# minibatch; there the claim is approximate.
 #
 # In the picture each of nine prompts is a coin. We draw groups of 8, treat the silent ones in several ways, and measure how much each prompt
 # weighs in the update. The slider limits the draws of the same prompt.
