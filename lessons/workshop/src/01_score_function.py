@@ -297,8 +297,8 @@ trains("1.3", completion_mask)
 
 # %% [solution]
 def completion_mask(ids, eos):
-    # (To count the padding as well breaks step 2, too: it is not drawn from the policy. Here it
-    # does no harm, because it pushes the EOS.)
+    # (To count the padding as well breaks step 2, too: it is not drawn from the policy. Here
+    # it does no harm, because it pushes the EOS.)
     is_eos = (ids == eos).long()
     return is_eos.cumsum(dim=1) - is_eos == 0
 
