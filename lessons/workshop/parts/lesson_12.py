@@ -150,7 +150,7 @@ def success(expected_update, start=0.02) -> list[float]:
 TRAINED = {
     "12.3": {
         "curve": success,
-        "right": "your function: the base writes",
+        "right": "the base writes",
         "mistakes": {"the policy writes": online_update},
         "labels": ("updates", "p of a hard prompt"),
     },

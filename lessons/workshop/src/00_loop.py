@@ -8,8 +8,8 @@
 # 2. **Verify.** Each completion receives a **reward** $R$: 1 if it is right, 0 if it is wrong.
 # 3. **Update.** The model's parameters are changed a little, so that rewarded completions become more probable.
 #
-# > **A model that is told only "right" or "wrong" can become right more often by repeating these three steps, as long as a single
-# > update, which depends on chance, does not move it too far.**
+# > **A model that is told only "right" or "wrong" can become right more often by repeating these three steps; large steps along
+# > noisy updates can ruin it instead.**
 # >
 # > In our runs: thirty updates raise the probability of a right answer from .19 to .90. With the noisiest of five updates and a large step,
 # > three runs in ten end almost always wrong.

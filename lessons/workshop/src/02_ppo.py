@@ -195,7 +195,7 @@ show(furthest_ratios({"clip": clip, "no clip": no_clip}, rollout.old_logps, up))
 
 # %% [text]
 # *Grey: the clip's range. The clip does not keep ratios inside, but it limits how far they go: the largest with $A > 0$ ends at
-# {=last[up].max():.1f} instead of {=free[up].max():.1f}, the smallest with $A < 0$ at {=last[down].min():.5f} instead of {=free[down].min():.6f}.*
+# {=last[up].max():.1f} instead of {=free[up].max():.1f}, the smallest with $A < 0$, not drawn, at {=last[down].min():.5f} instead of {=free[down].min():.6f}.*
 #
 # **In this run, with the clip, {=int(outside.sum())} of {=int(real.sum())} tokens end outside.** {=int(stopped.sum())} of these have moved where their
 # advantage pushes them, and their gradient is exactly 0. The other {=int((outside & ~stopped).sum())} have moved the opposite way, and

@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes, without the second reading
+# %% [markdown] 44 minutes, without the second reading
 # # 7 · Expected gradient and the best weight
 #
 # A verifier marks each completion of a prompt right or wrong. A rule turns the marks of a group into advantages, and these move the policy.
@@ -70,7 +70,8 @@ for script, of_gradient in ((dr_grpo, 1 / 2), (grpo, 1)):
 # the mark instead; it must know $p$ and how noisy both kinds are. Where one kind is ten times noisier than the other, it needs only {=half[10]["best baseline"] / half[10]["Dr. GRPO"]:.2f}
 # times Dr. GRPO's completions at $p = ½$.
 #
-# (GRPO: group relative policy optimization; Dr. GRPO: "GRPO done right"; MaxRL: maximum likelihood reinforcement learning.)
+# (GRPO: group relative policy optimization; Dr. GRPO: "GRPO done right"; MaxRL: maximum likelihood reinforcement learning, Dr. GRPO's advantage
+# over the mean mark of the group.)
 #
 # | symbol | meaning |
 # |---|---|
@@ -287,8 +288,8 @@ assert np.isclose(half[0.1]["best baseline"], half[10]["best baseline"])
 #
 # $$b = \frac{p\,v_+}{p\,v_+ + q\,v_-}$$
 #
-# At $p = ½$ it needs {=half[0.1]["best baseline"]:.2f} times the completions of the best weight of the contrast if $v_-/v_+$ is .1 or 10, and {=half[1]["best baseline"]:.2f} times if it is 1. A run has to
-# estimate such a $b$, as [lesson 13](13_quiet_estimators.ipynb) does.
+# At $p = ½$ it needs {=half[0.1]["best baseline"]:.2f} times the completions of the best weight of the contrast if $v_-/v_+$ is .1 or 10, and {=half[1]["best baseline"]:.2f} times if it is 1. This is [lesson 1](01_score_function.ipynb)'s
+# best $b$, $\mathbb E[R\,\|s\|^2]/\mathbb E[\|s\|^2]$, for the part of $s$ across $\nabla p$. A run has to estimate it.
 #
 # ## To remember
 #

@@ -5,7 +5,7 @@
 # right") does not. That one line decides how much a prompt counts.
 #
 # > **Dr. GRPO weighs all prompts alike; GRPO weighs very hard and very easy prompts more than medium ones, but within a bound: less than 1.5
-# > times as much in groups of 8, and in groups of 2 or 3 not at all.**
+# > times as much in groups of 8, and in groups of 2 or 3 all weigh the same.**
 #
 # The paper behind the identity of lesson 6 ([2607.00152](https://arxiv.org/abs/2607.00152), "the paper" from here) takes the limit of large
 # groups. There a prompt with a success probability of $p = .05$ has "more than twice the weight of a coin-flip prompt". In groups of 8 it has 1.33
@@ -14,8 +14,8 @@
 # The **weight** of a prompt is the factor before the gradient of $p$ in the expected update. The picture shows
 # GRPO's, for groups of $G$ completions, relative to that of a prompt with $p = \frac12$.
 #
-# In practice: GRPO pushes extreme prompts harder only relative to Dr. GRPO, and in groups of 8 by little. For the step is the weight times that
-# gradient, and for a coin with a logit of its own the gradient is $p(1-p)$, small near 0 and 1.
+# A large weight is not a large step: the step is the weight times that gradient. For a coin with a logit of its own the gradient is $p(1-p)$, near 0
+# for extreme prompts. So GRPO, too, moves them little, only less little than Dr. GRPO does.
 
 # %% [fold]
 import math
@@ -167,7 +167,7 @@ knob(weight_and_objective, rule=list(NAMES), G=(2, 64, 1, 8))
 #
 # By how much? As $p \to 0$ only $j = 0$ is left. A right completion is then the only one: $\mu = \frac1G$, and its advantage under MaxRL is
 # $(1 - \frac1G)/\frac1G = G - 1$; a wrong one has 0. As $p \to 1$ only $j = G - 1$ is left: a right one has 0, a wrong one $-1$. So the hardest prompts
-# weigh $G - 1$ times as much as the easiest.
+# weigh $G - 1$ times as much as the easiest. (Under rejection sampling: $G$ times, by exercise 2's formula.)
 #
 # All this holds for 0-1 rewards on the first update after sampling, without clipping and without a KL (Kullback-Leibler) term. With
 # GRPO's division by length, $1/|y|$, training climbs no function of $p$ alone ([lesson 5](05_length.ipynb)).

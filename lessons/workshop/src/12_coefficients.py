@@ -305,8 +305,8 @@ check("12.3", expected_update)
 trains("12.3", expected_update)
 
 # %% [text]
-# *One hard prompt: its right answer has the probability .02 at first. The thick curve is your function if it is right: the base writes. See first where the
-# other curve, of the policy's own completions, leaves it.*
+# *One hard prompt: its right answer has the probability .02 at first. Thick: the base writes. Your function, dashed, should lie on it. See first where the
+# other curve leaves it: there the policy writes.*
 #
 # The first update is the same. Then the policy finds right answers more and more often, and each one found makes the next more likely. The base finds
 # one in 50 for ever. After 30 updates $p$ is {=hard_online[30]:.2f} online and {=hard[30]:.2f} from the base. On a prompt that begins at .5 the base finds enough: {=easy_online[30]:.2f} and

@@ -9,7 +9,7 @@
 # > **For one prompt, subtracting the mean reward makes the update quieter, unless the scores of wrong completions are long enough: in groups of eight
 # > more than 1.6 times as long as those of right ones if the prompt is solved half the time, more than 3.3 times if nine times of ten.**
 # >
-# > In our three base models this choice changes the cosine of a batch's update with $\nabla p$ by .07 to .15, ÷ σ by .015 at most.
+# > In our three base models subtracting the mean changes the cosine of a batch's update with $\nabla p$ by .07 to .15, dividing by σ by .015 at most.
 #
 # So before you choose a baseline, compare how long the scores of right and of wrong completions are.
 
@@ -225,11 +225,12 @@ def noise_ratio(R, scores):
 #
 # $$\frac{a_-}{a_+} > \frac{2-p}{1-p} = 1 + \frac1q$$
 #
-# At $p = ½$ the limit is 3, at .9 it is 11. These lengths are squared: 1.7 and 3.3 times as long.
+# At $p = ½$ the limit is 3, at .9 it is 11. (These lengths are squared: $1.7^2$ and $3.3^2$.)
 #
 # **In a group** $b$ is the mean of the $G - 1$ others. (With the own reward in it the direction is the same.) It varies, independently of the own completion, with
-# variance $pq/(G-1)$. In the parabola $b^2$ has the factor $\mathbb E\|s\|^2$, so the mean square at $b = p$ grows by $\frac{pq}{G-1}\,\mathbb E\|s\|^2$. At $p = ½$ the
-# limit falls to $3 - 4/G$: **1 in groups of two, 2.5 in groups of eight, 3 in large ones.** Below $p = 1/G$ equal lengths are enough.
+# variance $pq/(G-1)$. At $G = 8$ and $p = ½$ that is $.25/7 = .036$, so both $(1-b)^2$ and $b^2$ have the mean $.25 + .036 = .286$. With $b = 0$ the mean square
+# is $½\,a_+$, with the group's mean $½ \cdot .286\,(a_+ + a_-)$: equal at $a_-/a_+ = 2.5 = 1.6^2$, the box's number. In general the limit at $p = ½$ is $3 - 4/G$:
+# **1 in groups of two, 2.5 in groups of eight, 3 in large ones.** Below $p = 1/G$ equal lengths are enough.
 
 # %% [text]
 # Measured (medians over {=len(results[0]["of prompts"])} held-out prompts and {=seeds} seeds), the last column says what the orange dots show: ahead, behind, ahead.
@@ -280,8 +281,12 @@ def completions_for(target, cosine, n):
 #
 # The rule speaks of one prompt. In batches it held in all three base models, and after 20 steps of GRPO on arithmetic and slips. After 20 steps on expressions
 # it failed. There it recommends no baseline on {=later:.0f} % of the prompts, but without one a batch's cosine is {=table["no baseline"][3]:.2f}, with one {=table["σ^2"][3]:.2f} (and higher in two of three
-# repetitions). After 60 steps on expressions our two sets of batches disagree about the baseline: here the cosine is {=late[0]:.2f} without and {=late[1]:.2f} with one, in
-# [lesson 19](19_which_baseline.ipynb) {=in_19[0]:.2f} and {=in_19[1]:.2f}.
+# repetitions). After 60 steps on expressions our two sets of batches disagree:
+#
+# | cosine | no baseline | the group's mean |
+# |---|---|---|
+# | here | {=late[0]:.2f} | {=late[1]:.2f} |
+# | in [lesson 19](19_which_baseline.ipynb) | {=in_19[0]:.2f} | {=in_19[1]:.2f} |
 #
 # So $a_-/a_+$ says which baseline to try. To know, compare the cosines of your batches, in more than one run.
 #

@@ -3,7 +3,7 @@
 #
 # REINFORCE gives every token of a completion the same advantage. PPO (proximal policy optimization) trains a second network, the
 # **critic**, which reads the completion so far and predicts its final reward. A token can be judged by how it changed the prediction.
-# How far that counts is set by λ, the parameter of generalized advantage estimation (GAE).
+# λ, the parameter of generalized advantage estimation (GAE), sets how much of the judgement is the critic's (λ = 0: all of it) and how much the reward's (λ = 1).
 #
 # > **With λ = 1 the critic is only a baseline: however bad it is, the mean of a completion's gradient stays right; a smaller λ trusts the
 # > critic's judgement of single tokens.**
@@ -160,7 +160,7 @@ trains("15.1", gae)
 # %% [markdown]
 # *A completion has 16 tokens, each right with probability .9 at first, and passes if all are right; advantages whitened. See first that the curve
 # named "right", with λ = .7, rises faster than those of 0 and 1: this is what GAE is for. λ = 0 misses the mistakes, which this critic sees late. λ = 1 adds the noise
-# of later tokens. The last two are bugs: the sum runs over earlier errors, or λ stands before $V_{t+1}$, too.*
+# of later tokens. The last two are bugs: "earlier errors" sums over the past, "λ on the next value" multiplies $V_{t+1}$ by λ, too.*
 
 # %% [hint]
 # Write $A_t$ in terms of $A_{t+1}$. At which end do you begin, and with what value?
@@ -285,7 +285,7 @@ assert 2 * quiet < calm < loud and 3 * quiet < busy
 #
 # ## Does it see the mistakes?
 #
-# {=len(wrong)} of the 2,048 held-out completions write wrong steps. In its training, on as many, the critic met about as few.
+# {=len(wrong)} of the 2,048 held-out completions write wrong steps. The critic was trained on as many others, with about as few mistakes.
 # Call the first token that departs from the right steps the mistake.
 #
 # **2. Who blames the mistake?** From the values before the tokens of one completion, the mistake's place (never the last) and the

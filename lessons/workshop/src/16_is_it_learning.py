@@ -5,8 +5,8 @@
 #
 # > **Which curves leave the range of healthy runs, and in which order, usually names a fault that you have seen before.**
 # >
-# > In our runs 23 of 27 published bugs leave that range. Our rules name the class of each; of six bugs it had not seen, a first version
-# > named one.
+# > In our runs 23 of 27 published bugs leave that range, and our rules name the class of each. But a first version of the rules met six bugs that it had
+# > not seen, and named one of them.
 #
 # Four curves of a run that learns too slowly, first:
 
@@ -91,7 +91,7 @@ n, bare = scores["ours"]["counts"], scores["ours, bare"]["counts"]["class right"
 #
 # A bug named `tiled` mixes completions of eight different prompts in each group. What must its first step show?
 #
-# 1. *Sampled*: the texts are the usual ones, and so is the reward. But eight completions of one prompt with success probability .9 are all right
+# 1. *Sampled*: the texts are the usual ones, and so is the reward. But eight completions of one prompt with success probability .9 are all right (or with .1 all wrong)
 #    with probability $.9^8 = .43$. Four from such prompts and four from prompts with .1 are all right with $.9^4 \cdot .1^4 = .00007$. So
 #    `silent` must fall.
 # 2. *Scored*: every token by the right model. `mismatch` stays 0.
@@ -190,7 +190,7 @@ assert n["patch wrong"] == n["control accused"] == n["healthy accused"] == 0
 # **The rules name the right class of all {=n["class right"]} bugs that leave the band, but they were written with 21 of the {=n["bug"]} bugs known, and mended after the
 # other six.** Before that they named the class of one of these six, and a wrong class for three.
 #
-# They accuse none of the {=n["control"]} harmless changes, and none of {=n["healthy"]} healthy runs, of other scripts and settings too. The band holds for this task and model at
+# They accuse none of the {=n["control"]} harmless changes, and none of {=n["healthy"]} healthy runs, some of other scripts and settings. The band holds for this task and model at
 # these settings.
 #
 # ## What looks like a bug and is none

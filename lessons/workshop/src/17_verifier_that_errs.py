@@ -6,7 +6,8 @@
 # > **Random errors shorten each prompt's expected update and keep its direction, as long as right completions pass more often than wrong
 # > ones; errors that follow a rule are a different reward, and the model may learn that one instead.**
 # >
-# > In our runs models ended 61 % right under a verifier that failed long right completions, 92 % right under one with as many random errors.
+# > In our runs models ended 61 % right under a verifier that failed long right completions. With random errors, as many as this rule made at the
+# > start, they ended 92 % right.
 #
 # Under that rule they left out their steps. Before you trust a verifier, read verdicts: ask how often it errs (exercise 3) and, above all,
 # what the errors have in common.
@@ -256,16 +257,16 @@ def push(pi, r):
 # %% [fold] guess
 assert " 0.61 | 0.92 |" in rules()  # as in the box
 show(forms(runs, erring.FORMS, erring.AS_OFTEN))
-say(fill("""*Shares of the training samples. Compare blue with dotted: as many errors, made
-at random (for the rare 0: no errors). The table has the last four batches.*
+say(fill("""*Shares of the training samples. Compare blue with dotted: random errors, as many
+as the rule made at the start (for the rare 0: none). The table has the last four batches.*
 
 {=rules()}
 
 **The last digit and shortness are found, the rare 0 is not.** Where long completions are rejected,
 the model stops working problems out: it ends at
 {=value(erring.FORMS["long ones rejected"], "length"):.1f} tokens, without errors at
-{=value(NONE, "length"):.1f}. In all three the share that passes goes up;
-in the third the share that is right stops early.""", globals()))
+{=value(NONE, "length"):.1f}. In all three the share that passes goes up.
+In the second the share that is right still rose when we stopped; in the third it stops early.""", globals()))
 
 # %% [markdown]
 # **3. Audit a verifier.** You cannot see $f$ and $m$, but you can read some completions. The share $t$ of all completions passes. Of those
@@ -308,7 +309,7 @@ def youden(t, a, b):
 # comes between .9 and .95. (Under REINFORCE acceptances cost more at every $p$.)
 #
 # **The slopes and AdamW.** AdamW divides an update by its usual length, noise included. So a shorter mean alone costs nothing; less signal in the same
-# noise does. If updates were all noise, the slopes would be $1/\sqrt{\cdot}$ of the first column: {=100 / times(0, 0.6)**0.5:.0f} % with rejections, {=100 / times(0.6, 0)**0.5:.0f} % in the other two rows. They are about 10
+# noise does. If updates were all noise, the slopes would be $1/\sqrt{\cdot}$ of the column *GRPO, $p$ = {=BASE:.2f}*: {=100 / times(0, 0.6)**0.5:.0f} % with rejections, {=100 / times(0.6, 0)**0.5:.0f} % in the other two rows. They are about 10
 # points higher.
 #
 # **A rule in points.** Held-out problems, at the end, against as many random errors: last digit {=points(erring.FORMS["last digit decides"], erring.AS_OFTEN["last digit decides"])},
@@ -337,8 +338,8 @@ print("B as predicted:", bool(abs(left - erring.push_back(p, f, m, G)) < 1e-12))
 show(lags(table))
 
 # %% [text]
-# *By gradient descent in batches of 2,048, which have little noise: nine arms, three $J$ and three kinds of error. See first the blue dots: they fall as $B$ grows,
-# the others hardly. Bars: 95 % intervals over {=seeds(*erring.LAGS.values())} seeds.*
+# *By gradient descent in batches of 2,048, which have little noise: nine arms, three $J$ and three kinds of error. See first the blue dots: they fall as $B$ grows.
+# Orange falls at the two largest $B$ only, and by less. Bars: 95 % intervals over {=seeds(*erring.LAGS.values())} seeds.*
 #
 # **By gradient descent it is mostly the clip**: with both kinds alike at $J = .4$ the slope is {=slope("clipped", erring.CALM, "both"):.2f} with it and {=slope("unclipped", erring.CALM, "both"):.2f} without. The clip costs more where
 # $B$ is larger (rank correlation over the nine arms {=rank:.2f}). **By AdamW it is not**: with both kinds alike {=slope("clipped", "AdamW", "both"):.2f} with the clip and {=slope("unclipped", "AdamW", "both"):.2f} without.

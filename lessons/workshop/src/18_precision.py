@@ -161,11 +161,11 @@ def mean_update(old, sampled, As, C):
 #
 # Its root is what the picture shows, with these numbers:
 #
-# | weights of completions | off | noise of one group |
+# | weighted | off | noise of one group |
 # |---|---|---|
-# | none | {=none[0]:.3f} | {=none[1]:.2f} |
-# | capped at 2 | {=capped[0]:.3f} | {=capped[1]:.2f} |
-# | exact | 0 | {=exact[1]:.2f} |
+# | nothing | {=none[0]:.3f} | {=none[1]:.2f} |
+# | completions, capped at 2 | {=capped[0]:.3f} | {=capped[1]:.2f} |
+# | completions | 0 | {=exact[1]:.2f} |
 #
 # **2. From which batch on?** Of two ways to weight, the second one is noisier and less far off. From how many groups on has it the smaller squared
 # error?

@@ -167,7 +167,7 @@ show(who_brings({f"{task}, after 60 steps": p for task, p in late.items()}))
 
 # %% [text]
 # *Groups of eight with $A = R$: which groups bring the gradient $\nabla p$ of a prompt, over its solve rate $p$? See the two marks on the right first: in our
-# trained models all-right groups bring most of it, {=late["arithmetic"]**7:.0%} and {=late["expressions"]**7:.0%} (median prompts). With the group's mean subtracted all would be blue.*
+# trained models all-right groups bring most of it, {=late["arithmetic"]**7:.0%} and {=late["expressions"]**7:.0%} (by the formula below, at the median $p$). With the group's mean subtracted all would be blue.*
 #
 # ## The smallest case
 #
@@ -284,12 +284,12 @@ def noise_ratio(p, G, a_right, a_wrong):
 # $$q\,\Big[\,q + \frac p{G-1} + \Big(p + \frac q{G-1}\Big)\,\frac{a_-}{a_+}\Big]$$
 #
 # In groups of two this is $q\,(1 + a_-/a_+)$, so **$A = R$ is less noisy exactly if $a_-/a_+ > p/q$**. In larger groups the limit is higher: at $p = ½$ "1 in groups of
-# two, 2.5 in groups of eight, 3 in large ones" ([lesson 13](13_quiet_estimators.ipynb)). Near $p = 1$ wrong completions must have much longer scores. A test:
+# two, 2.5 in groups of eight, 3 in large ones" ([lesson 13](13_quiet_estimators.ipynb)). Near $p = 1$ wrong completions must have much longer scores. A test. (Every
+# number is a median over prompts, the formula's too: a row's $p$ and $a_-/a_+$ do not give it.)
 #
 # {=noise_table()}
 #
-# *Medians over prompts, also of the formula: a row's $p$ and $a_-/a_+$ do not give its value. Measured: the signal-to-noise ratio (squared signal over noise) of a
-# group's update with $A = R$, over that with $R - $ mean.*
+# *Measured: the signal-to-noise ratio (squared signal over noise) of a group's update with $A = R$, over that with $R - $ mean.*
 #
 # Each time the formula says which is noisier (above 1: $R - $ mean), and three rows nearly agree. The second misses by a factor of two. There the update of $A = R$ has more
 # signal than noise on {=loud.sum()} of {=loud.size} prompts, against the assumption. On these the measured ratio is {=np.median(off[loud]):.1f} times the formula's (median), on the others {=np.median(off[~loud]):.1f} times.
@@ -312,6 +312,7 @@ def noise_ratio(p, G, a_right, a_wrong):
 #
 # ## What this does not decide
 #
+# - *Whether one rate serves all.* On the [front page](../README.md#results), where all scripts share one learning rate, REINFORCE is below GRPO. Here each arm has its own.
 # - *Whether noise is all.* On expressions $A = R$ on mixed groups only has {=times(LEFT_OUT, MEAN, "expressions", 60):.0%} of the signal-to-noise ratio of $R - $ mean after 60 steps, and yet ends above it. We do not
 #   know why.
 # - *Which rule to take.* $A = R$ ended highest, but can be noisier. The line gained less, and gives easy prompts up to 1.5 times their weight.
@@ -359,7 +360,7 @@ def noise_ratio(p, G, a_right, a_wrong):
 # {=late_gap("arithmetic", "entropy", 3, 1)} and {=late_gap("expressions", "entropy", 3, 1)} nats a token; the second may come from the rate, half of RLOO's. Pass@64 is .998 or more in all arms.
 # The line was not run that long.
 #
-# **How sure is it?** REINFORCE is below GRPO on the [front page](../README.md#results), where all scripts share one learning rate. With one update a batch the gains of $A = R$ at the end survive Holm's correction over all 24 comparisons of the experiment, on both tasks. With four no
+# **How sure is it?** With one update a batch the gains of $A = R$ at the end survive Holm's correction over all 24 comparisons of the experiment, on both tasks. With four no
 # difference on one task does. Of six predictions about the knob two held ([experiments](experiments/README.md#which-baseline)).
 #
 # Sources: the best baseline: Greensmith, Bartlett and Baxter, JMLR 2004. The measurements are ours (`lessons/experiments/baselines.py`, `shrinkage.py`).
