@@ -7,7 +7,7 @@
 # > **GRPO's update of a prompt is σ, the standard deviation of its rewards, times the *contrast*: the mean direction that makes right
 # > completions more probable, minus the mean direction that makes wrong ones more probable.**
 #
-# So you can judge a rule before a model is trained. Take eight completions, seven of them right. GRPO pushes the wrong one 2.6 times as hard
+# So you can see before training what a rule does with a group. Take eight completions, seven of them right. GRPO pushes the wrong one 2.6 times as hard
 # as in a group with four right. Yet the group as a whole has the smaller coefficient, .33 against .50. Dr. GRPO ("GRPO done right") leaves
 # out the division by σ; there it is .11 against .25. Move $k$, the number of right completions:
 

@@ -61,7 +61,7 @@ show(lesson_08.our_model(solve_rates, table))
 # %% [text]
 # *Left: the silent share of groups of 8 over $p$, a curve that bends upwards. Grey: the problems, solved between {=solve_rates.min():.0%} and
 # {=solve_rates.max():.0%} of the time. Black: all of them together, {=R.mean():.0%} solved and {=table[8][0]:.0f} % silent, far above the curve.
-# Right: problem by problem we predict {=table[8][1]:.0f} %, from the mean $p$ {=table[8][2]:.0f} %. (Counted and predicted differ
+# Right: problem by problem we predict {=table[8][1]:.0f} % (by exercise 2's count), from the mean $p$ {=table[8][2]:.0f} %. (Counted and predicted differ
 # by chance only.)*
 #
 # ## The formula

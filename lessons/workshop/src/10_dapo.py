@@ -89,7 +89,7 @@ def draw_weights(at_most_draws):
 knob(draw_weights, at_most_draws=DRAWS)
 
 # %% [text]
-# *Look at the two ends. DAPO's crosses lie in GRPO's circles; the squares and triangles leave them. Each rule's weight at $p = ½$ is set to 1, so a common
+# *Look at the two ends. DAPO's crosses lie in GRPO's circles, within the noise of the simulation; the squares and triangles leave them. Each rule's weight at $p = ½$ is set to 1, so a common
 # factor disappears: DAPO's weights are all {=1 / (1 - S).mean():.2f} times GRPO's. Markers are simulated, lines exact.*
 #
 # | symbol | meaning |
