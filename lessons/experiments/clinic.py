@@ -1,7 +1,7 @@
 """The clinic's runs: every bug and every harmless change of lessons/clinic, applied to a copy of
 the tree, and healthy runs of all scripts.
 
-    python lessons/experiments/clinic.py               all runs, an hour; print the tables
+    python lessons/experiments/clinic.py               all runs, 75 minutes; print the tables
     python lessons/experiments/clinic.py --seeds 1     one seed of each, a quarter of an hour
     python lessons/experiments/clinic.py --publish     also write results, benchmark, page, pictures
 
