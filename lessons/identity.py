@@ -76,7 +76,8 @@ def fidelity_expansion(p, G: int):
 
 
 def group_size_exact(p: float, target: float) -> int:
-    """The smallest G with fidelity(p, G) >= target. Raises OverflowError if it is above 1000."""
+    """The smallest G with fidelity(p, G) >= target. Raises OverflowError above some 1,000,
+    where `binomial` ends."""
     return next(G for G in count(2) if fidelity(p, G) >= target)
 
 

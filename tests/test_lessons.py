@@ -125,6 +125,7 @@ def test_check_shows_the_row_of_a_wrong_entry_the_part_and_the_input_of_an_error
     answer = kit.verdict(lambda part: len(part), lambda part: 5, parts)
     assert answer.startswith("✗ not yet: the value is right, but not the gradient: 8 is not right")
     assert kit.verdict(lambda x: 1 / x, lambda x: x, [{"x": 1}, {"x": 0}]).endswith(" for x = 0")
+    assert "times" not in kit.verdict(lambda x: 0 * x, lambda x: x, [{"x": np.arange(4)}])
     verdicts = [{"x": np.array([True, True, False])}]  # 0 and 1 say nothing about an order
     assert "in place (0,)" in kit.verdict(lambda x: x[::-1], lambda x: x, verdicts)
 

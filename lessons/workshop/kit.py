@@ -175,7 +175,8 @@ def _pattern(got: list, wanted: list) -> str:
         return "the sign is turned"
     if np.allclose(one, other, rtol=0.01, atol=0):
         return "nearly right, to 1 %: something is rounded or approximated"
-    if len(np.unique(abs(other[other != 0]))) < 2:  # too few values to tell patterns apart
+    # no pattern of zeros alone, nor of too few values to tell patterns apart
+    if not one.any() or len(np.unique(abs(other[other != 0]))) < 2:
         return ""
     factor, gap = one @ other / (other @ other), one[0] - other[0]
     patterns = {
