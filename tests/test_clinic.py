@@ -114,12 +114,10 @@ def test_the_summary_of_made_up_runs(published):
     assert "| [tiled](tiled.diff) | grouping | −10.0 | +0.0 |  |" in table
 
 
-def test_signs_that_four_of_five_seeds_share():
-    seeds = [{"kl": (t, "high"), "loss": (1, "low")} for t in (9, 3, 7, 5)] + [
-        {"loss": (2, "high")}
-    ]
-    assert clinic.in_most(seeds) == [(1, "low", "loss"), (9, "high", "kl")]
-    assert clinic.in_most(seeds[1:]) == []
+def test_signs_that_all_seeds_share():
+    seeds = [{"kl": (t, "high"), "loss": (1, "low")} for t in (9, 3, 7)]
+    assert clinic.in_all(seeds) == [(1, "low", "loss"), (9, "high", "kl")]
+    assert clinic.in_all([*seeds, {"kl": (2, "high"), "loss": (2, "high")}]) == [(9, "high", "kl")]
 
 
 def test_the_page_shows_what_is_committed():
