@@ -1,7 +1,7 @@
 """The clinic's runs: every bug and every harmless change of lessons/clinic, applied to a copy of
 the tree, and healthy runs of all scripts.
 
-    python lessons/experiments/clinic.py               all runs, under an hour; print the tables
+    python lessons/experiments/clinic.py               all runs, 45 minutes; print the tables
     python lessons/experiments/clinic.py --seeds 1     one seed of each, 20 minutes
     python lessons/experiments/clinic.py --publish     also write results, benchmark, page, pictures
 
