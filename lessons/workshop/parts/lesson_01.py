@@ -10,8 +10,8 @@ from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, RED
 from lessons.workshop.parts.drawing import in_plane
 
 
-def cloud(b: float, pi: Tensor, R: Tensor, s: Tensor, grad_p: Tensor, noise: float) -> Figure:
-    """Lesson 1: each completion's estimate (R - b) s, and the mean of all.
+def cloud(b: float, pi: Tensor, R: Tensor, s: Tensor, grad_p: Tensor, square: float) -> Figure:
+    """Lesson 1: each completion's estimate (R - b) s, the mean of all and their mean square.
 
     pi, R: (15,); s: (15, parameters).
     """
@@ -22,43 +22,36 @@ def cloud(b: float, pi: Tensor, R: Tensor, s: Tensor, grad_p: Tensor, noise: flo
         axis.scatter(*dots[rows].T, s=1500 * pi[rows], color=color, alpha=0.55, linewidth=0)
         axis.plot([], "o", color=color, label=name)
     axis.plot(*(pi.numpy() @ dots), "+", color="black", markersize=18, markeredgewidth=2.5)
-    axis.set(title=f"Estimates with b = {b:.2f}: noise {noise:.2f}", xlabel="along ∇p")
+    axis.set(title=f"Estimates with b = {b:.2f}: mean square {square:.2f}", xlabel="along ∇p")
     axis.set(ylabel="across", xlim=(-1.6, 1.6), ylim=(-1.6, 1.6))
     axis.legend(loc="upper left")
     return figure
 
 
-def noise_of_prompts(measured: dict, noise, best) -> Figure:
-    """Lesson 1: the noise of the estimate against the baseline, over that without one, a panel for
-    each prompt. measured: the arguments of noise(b, ...) and best(...), by prompt."""
+def mean_squares(measured: dict, mean_square, best) -> Figure:
+    """Lesson 1: the mean square of the estimate against the baseline, over that without one, a
+    panel for each prompt. measured: the arguments of mean_square(b, ...) and best(...), by prompt.
+    """
     figure, axes = kit.new_figure(8.5, 2.9, columns=3, sharey=True)
     for axis, (prompt, case) in zip(axes, measured.items()):
 
         def relative(b, case=case):
-            return noise(b, *case) / noise(0, *case)
+            return mean_square(b, *case) / mean_square(0, *case)
 
         grid, p = np.linspace(0, 1, 81), case[1].mean()
         axis.plot(grid, [relative(b) for b in grid], color=GREY)
         baselines = {"none": 0, "best": best(*case), "p": p}
         for (name, b), color in zip(baselines.items(), (GREY, GREEN, ORANGE)):
             axis.plot(b, relative(b), "o", color=color, markersize=8, label=name)
-        axis.set(title=f"{prompt}\nb = p: {relative(p):.2f} × the noise", xlabel="baseline b")
+        axis.set(title=f"{prompt}\nb = p: {relative(p):.2f} times b = 0", xlabel="baseline b")
         axis.set(yscale="log", ylim=(0.5, 20))
     kit.ticks(axes[0].yaxis, [0.5, 1, 2, 5, 10])
-    axes[0].set_ylabel("noise (none: 1)")
+    axes[0].set_ylabel("mean square (none: 1)")
     axes[0].legend(loc="upper left")
     return figure
 
 
 # Exercises; `kit.check` explains the keys of CHECKS
-
-
-def softmax(logits):
-    return np.exp(logits) / np.exp(logits).sum()
-
-
-def score(logits, token):
-    return np.eye(len(logits))[token] - softmax(logits)
 
 
 def as_noisy_as_none(p: float) -> float:
@@ -74,18 +67,11 @@ def up_to_eos(ids: Tensor, eos: int) -> Tensor:
 
 CHECKS = {
     "1.1": {
-        "expected": score,
-        "inputs": [
-            {"logits": np.array([0.0, 1.0, -1.0]), "token": 1},
-            {"logits": np.array([2.0, 0.5, 0.0, 1.0]), "token": 3},
-        ],
+        "bug": torch.ne,
+        "expected": up_to_eos,
+        "inputs": [{"ids": torch.tensor([[0, 1, 2, 2], [2, 2, 2, 2], [1, 2, 0, 0]]), "eos": 2}],
         "mistakes": {
-            "the 1 belongs to the sampled token's logit only": (
-                lambda logits, token: 1 - softmax(logits)
-            ),
-            "that is the gradient of the probability": (
-                lambda logits, token: softmax(logits)[token] * score(logits, token)
-            ),
+            "the EOS itself is still left out": lambda ids, eos: (ids == eos).cumsum(dim=1) == 0,
         },
     },
     "1.2": {
@@ -96,14 +82,6 @@ CHECKS = {
                 lambda p: 1.0
             ),
             "right and wrong completions are not equally likely": lambda p: (2 - p) / p,
-        },
-    },
-    "1.3": {
-        "bug": torch.ne,
-        "expected": up_to_eos,
-        "inputs": [{"ids": torch.tensor([[0, 1, 2, 2], [2, 2, 2, 2], [1, 2, 0, 0]]), "eos": 2}],
-        "mistakes": {
-            "the EOS itself is still left out": lambda ids, eos: (ids == eos).cumsum(dim=1) == 0,
         },
     },
 }
@@ -125,7 +103,7 @@ def success(mask_of) -> list[float]:
 
 
 TRAINED = {
-    "1.3": {
+    "1.1": {
         "curve": success,
         "mistakes": {
             "the bug": torch.ne,

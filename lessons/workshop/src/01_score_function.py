@@ -1,4 +1,4 @@
-# %% [markdown] 42 minutes, without the second reading
+# %% [markdown] 40 minutes, without the second reading
 # # 1 · Score function and baseline
 #
 # A language model writes a completion, and a verifier says whether it is right. The model should become right more often, but the verifier
@@ -8,7 +8,8 @@
 # > **A baseline that does not depend on the completion changes how noisy the gradient estimate is, but not its mean; with the usual one,
 # > the mean reward, the estimate can be far noisier than without any.**
 # >
-# > In our measurement: on a sum that a small model gets right in 93 % of its answers, the mean reward makes it 8.6 times as noisy.
+# > On a sum that a small model gets right in 93 % of its answers, the mean reward made the mean square of the estimate from one completion
+# > 8.6 times as large.
 #
 # The smallest case: a model with one logit and two completions. The right one has probability $p = .9$. The **score** $s$ of a completion is
 # the derivative of its log-probability by the logit ([lesson 0](00_loop.ipynb), exercise 1). One sampled completion gives the estimate
@@ -19,11 +20,15 @@
 # | right, $R = 1$ | .9 | .1 | .1 | .01 |
 # | wrong, $R = 0$ | .1 | −.9 | 0 | .81 |
 # | **mean** | | 0 | **.09** | **.09** |
-# | **mean square** | | | **.009** | **.066** |
+# | **mean square** | | | **.0090** | **.0657** |
+# | **variance** | | | **.0009** | **.0576** |
 #
-# Both means are the derivative of $p$. The mean square, our measure of **noise**, is seven times as large with the baseline: the wrong
-# completion is rare and has the long score, and without a baseline it contributes nothing. The variance is the mean square minus the
-# square of the mean, which no baseline changes.
+# Both means are the derivative of $p$. The variance, lesson 0's **noise**, is the mean square minus the square of the mean, and no baseline
+# changes the latter (here $.09^2 = .0081$). So the baseline with the smaller mean square has the smaller variance, too, and we compare mean
+# squares.
+#
+# With the mean reward the mean square is seven times that with $b = 0$, the variance 64 times: the wrong completion is rare and has the
+# long score, and without a baseline it contributes nothing.
 #
 # A language model can be like this, too. We give three prompts to our base model, a small transformer that has learned sums by imitation:
 
@@ -33,7 +38,7 @@ import torch
 
 from algorithms import reinforce
 from lessons.workshop.kit import check, knob, show, show_source, trains
-from lessons.workshop.parts.lesson_01 import cloud, noise_of_prompts
+from lessons.workshop.parts.lesson_01 import cloud, mean_squares
 from toy_env.arithmetic import Problem, reward
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps, sample
@@ -45,12 +50,12 @@ def squared_score(completion):
     gradients = torch.autograd.grad(completion_logps(base, completion, 1.0).sum(), weights)
     return sum(g.square().sum().item() for g in gradients)
 
-def noise(b, chance, R, squared):
+def mean_square(b, chance, R, squared):
     """E[(R - b)² |s|²], from each completion's probability, reward and |s|²."""
     return (chance @ ((R - b) ** 2 * squared)).item()
 
 def best(chance, R, squared):
-    """The b with the least noise, E[R |s|²] / E[|s|²]: see step 4."""
+    """The b with the smallest mean square, E[R |s|²] / E[|s|²]: see step 4."""
     return (chance @ (R * squared) / (chance @ squared)).item()
 
 measured, long = {}, {}  # each prompt's sample; mean |s|² of wrong completions over right ones
@@ -64,31 +69,32 @@ for problem in (Problem("35+14", 49, 1), Problem("2+10+2", 14, 2), Problem("19+2
     long[problem.prompt] = squared[rewards == 0].mean() / squared[rewards == 1].mean()
 
 share = {prompt: rewards.mean() for prompt, (_, rewards, _) in measured.items()}
-usual = {prompt: noise(share[prompt], *case) / noise(0, *case) for prompt, case in measured.items()}
+usual = {prompt: mean_square(share[prompt], *case) / mean_square(0, *case)
+         for prompt, case in measured.items()}
 smallest = np.array([0.9, 0.1]), np.array([1, 0]), np.array([0.1, -0.9]) ** 2
-values = noise(0, *smallest), noise(0.9, *smallest), best(*smallest)
-assert np.allclose(values, [0.009, 0.066, 0.1], atol=5e-4)
+values = np.array([mean_square(0, *smallest), mean_square(0.9, *smallest)])
+assert np.allclose([*values, *(values - 0.09**2)], [0.009, 0.0657, 0.0009, 0.0576])
+assert np.isclose(best(*smallest), 0.1)
 assert all((usual[x] > 1) == (long[x] > (2 - p) / (1 - p)) for x, p in share.items())
 assert round(usual["35+14?"], 1) == 8.6  # as the claim says
 rows = "\n".join(f"| `{x}` | {p:.3f} | {long[x]:.1f} | {(2 - p) / (1 - p):.1f} | "
                  f"{best(*measured[x]):.2f} |" for x, p in share.items())
-show(noise_of_prompts(measured, noise, best))
+show(mean_squares(measured, mean_square, best))
 
 # %% [text]
-# *The noise of the estimate from one completion, for every baseline $b$. (An estimate has an entry for each parameter; its square is the sum
-# of their squares.) The usual choice is $b = p$, the share of completions that are right. The easy prompt, `35+14?`
-# ({=share["35+14?"]:.0%} right), is that of the claim.*
+# *The mean square of the estimate from one completion, for every baseline $b$, over that without a baseline. (An estimate has an entry for
+# each parameter; its square is the sum of their squares.) Yellow: the usual choice $b = p$, the share of completions that are right. The
+# easy prompt, `35+14?` ({=share["35+14?"]:.0%} right), is that of the claim.*
 #
 # Why does the mean not change, and which baseline is the best?
 #
 # | symbol | meaning |
 # |---|---|
-# | $x,\ y$ | a prompt, and a completion: tokens $y_1, y_2, \dots$ up to and including the end-of-sequence token (EOS) |
-# | $\theta,\ \pi(y)$ | the model's parameters; the **policy**, its probability of $y$ given $x$: a product over the tokens |
+# | $y$ | a completion of the prompt: tokens $y_1, y_2, \dots$ up to and including the end-of-sequence token (EOS) |
+# | $\pi(y)$ | the **policy**: the model's probability of $y$, with the parameters $\theta$ |
 # | $\mathbb E$ | the mean over completions drawn from the policy: $\mathbb E[f] = \sum_y \pi(y) f(y)$ |
 # | $p$ | the success probability, $\mathbb E[R]$ |
 # | $s(y)$ | the score $\nabla_\theta \log \pi(y)$: the direction in which $y$ becomes more probable, one entry per parameter |
-# | $A$ | the **advantage** $R - b$ |
 #
 # ## The theorem, in four steps
 #
@@ -102,20 +108,22 @@ show(noise_of_prompts(measured, noise, best))
 #
 # $$\mathbb E[s] = \sum_y \pi(y)\, \nabla \log \pi(y) = \nabla \sum_y \pi(y) = \nabla 1 = 0$$
 #
+# (The table's third column: $.9 \cdot .1 - .1 \cdot .9 = 0$.)
+#
 # **Step 3.** Therefore, for every number $b$,
 #
 # $$\mathbb E[(R - b)\, s] = \mathbb E[R\, s] - b\, \mathbb E[s] = \nabla p$$
 #
 # $b$ may differ from prompt to prompt. But if it depends on the completion, it cannot be taken out of $\mathbb E$.
 #
-# **Step 4.** The noise of the estimate is a parabola in $b$ that opens upwards:
+# **Step 4.** The mean square of the estimate is a parabola in $b$ that opens upwards:
 #
 # $$N(b) = \mathbb E\big[(R-b)^2\, \|s\|^2\big] \qquad \text{with the lowest point} \qquad b^* = \frac{\mathbb E[R\,\|s\|^2]}{\mathbb E[\|s\|^2]}$$
 #
 # where its derivative, $-2\,\mathbb E[(R-b)\|s\|^2]$, is 0. ∎
 #
 # **The best baseline is a mean reward in which completions with long scores weigh more.** In the smallest case it is
-# $.009 / (.009 + .081) = .1$. A parabola is symmetric about its lowest point, so a baseline is less noisy than none exactly if it lies
+# $.009 / (.009 + .081) = .1$. A parabola is symmetric about its lowest point, so a baseline is less noisy than none if, and only if, it lies
 # between 0 and $2b^*$. There $b = .9$ is far outside.
 #
 # ## A policy with fifteen completions
@@ -153,8 +161,9 @@ print(f"... {len(completions)} completions, together 1: {together}, p = {p:.3f}"
 show_source(reinforce.policy_loss)
 
 # %% [markdown]
-# This is the loss of `algorithms/reinforce.py`. Minus its gradient is the estimate $A\,s$, averaged over the batch's `B` completions and
-# divided by a constant. (The **mask** marks the real tokens of at most `T`; the EOS also serves as padding.)
+# This is the loss of `algorithms/reinforce.py`. Its `advantages` are $R - b$; its "grad J" is $\nabla p$. Minus its gradient is the
+# estimate $(R - b)\,s$, averaged over the batch's `B` completions and divided by a constant. (The **mask** marks the real tokens of at most
+# `T`; the EOS also serves as padding.)
 #
 # We average this gradient over the 15 completions, with their probabilities, and compare with $\nabla p$ from the definition of $p$:
 
@@ -186,17 +195,17 @@ for name, size in list(error.items())[:6]:  # for the others see the second read
 assert [size < 1e-12 for size in error.values()] == [True] * 5 + [False, True, False]
 
 # %% [markdown]
-# The last line shows what the claim forbids: a baseline that is the completion's own reward leaves no gradient at all.
+# Last line: $b = R$ depends on the completion, and no gradient is left.
 #
-# And the noise? Move $b$. Each dot is a completion: its area is the probability, its position the estimate that it alone would give, in two of
-# the 21 dimensions: along $\nabla p$, and across it. The cross is their mean.
+# And the mean square? Move $b$. Each dot is a completion: its area is the probability, its position the estimate that it alone would give, in
+# two of the 21 dimensions: along $\nabla p$, and across it. The cross is their mean.
 
 # %%
 squared = s.square().sum(dim=1)
 for name, b in {"none": 0, "p": p.item(), "best": best(pi, R, squared), "one": 1}.items():
-    print(f"{name:4}  b = {b:.2f}   noise {noise(b, pi, R, squared):.3f}")
+    print(f"{name:4}  b = {b:.2f}   mean square {mean_square(b, pi, R, squared):.3f}")
 knob(
-    lambda b: cloud(b, pi, R, s, grad_p, noise(b, pi, R, squared)),
+    lambda b: cloud(b, pi, R, s, grad_p, mean_square(b, pi, R, squared)),
     b=(-0.25, 1.25, 0.05, 0.35),
 )
 
@@ -206,36 +215,39 @@ knob(
 #
 # ## Exercises
 #
-# **1. Derive the score of a softmax policy.** One token is drawn from $\mathrm{softmax}(z)$ with logits $z$. Write the gradient of
-# $\log \mathrm{softmax}(z)_a$ with respect to all of $z$, without autograd. Then show on paper that its mean over the tokens, each with its
-# probability, is 0 for every $z$: step 2, which carries the theorem.
+# **1. Find the bug.** Many tokenizers have no padding token, so the EOS is used for it. The mask `ids != pad` then also leaves out the
+# EOS that ended the completion, and the decision to stop is never trained: several public trainers have had this bug. The rest of the
+# score no longer has mean 0 (step 2). Repair the mask: true up to and *including* the first EOS; everything later is padding, whatever its
+# id. Below the check, REINFORCE trains a policy with your mask: the same task, but each of the three places has one distribution, whatever
+# came before. There is no baseline.
 
 
 # %% [exercise]
-def softmax_score(logits, token):
-    """The gradient of log softmax(logits)[token] with respect to the logits, of the same
-    length."""
-    softmax = np.exp(logits) / np.exp(logits).sum()
-    return ...
+def completion_mask(ids, eos):
+    """ids (B, T). Returns (B, T): True on the tokens of the completion."""
+    return ids != eos  # <- runs, and is wrong
 
 
 # %% [check]
-check("1.1", softmax_score)
+check("1.1", completion_mask)
+trains("1.1", completion_mask)
+
+# %% [markdown]
+# *One run with each mask, 5,000 completions an update. Without the EOS (the bug) the policy learns which digits to write, but not when to
+# stop. Yellow is another wrong mask: it leaves out the first token.*
 
 # %% [hint]
-# $\log \mathrm{softmax}(z)_a = z_a - \log \sum_j e^{z_j}$. The first term has derivative 1 at $a$ and 0 elsewhere. What is the derivative
-# of the second with respect to $z_j$?
+# `(ids == eos).cumsum(dim=1)` counts the EOS tokens up to and including a position. A token belongs to the completion if there is no EOS
+# *before* it.
 
 
 # %% [solution]
-def softmax_score(logits, token):
-    softmax = np.exp(logits) / np.exp(logits).sum()
-    return (np.arange(len(logits)) == token) - softmax
+def completion_mask(ids, eos):
+    is_eos = (ids == eos).long()
+    return is_eos.cumsum(dim=1) - is_eos == 0
 
 
 # %% [markdown]
-# In the mean over the tokens, the first term gives the softmax, and the second takes it away again.
-#
 # **2. When is $b = p$ noisier than no baseline?** For a prompt with success probability $p$, let the mean $\|s\|^2$ of the wrong
 # completions be $w$ times that of the right ones. Write down $b^*$, then: above what $w$ is $b = p$ noisier than $b = 0$?
 
@@ -260,8 +272,7 @@ def worse_than_none_above(p):
 
 
 # %% [text]
-# The best baseline is $p\,/\,(p + (1-p)\,w)$, and $b = p$ is noisier than none if it is above twice that. Your formula explains the
-# first picture:
+# Your formula explains the first picture:
 #
 # | prompt | $p$ | $w$, measured | $b = p$ is noisier than none above $w$ = | best $b$ |
 # |---|---|---|---|---|
@@ -270,40 +281,6 @@ def worse_than_none_above(p):
 # (512 completions each: on the third prompt the two are too close to call.) The mean reward is nevertheless the usual choice: it needs no
 # scores.
 #
-# **3. Find the bug.** Many tokenizers have no padding token, so the EOS is used for it. The mask `ids != pad` then also leaves out the
-# EOS that ended the completion, and the decision to stop is never trained: several public trainers have had this bug. The rest of the
-# score no longer has mean 0. Repair the mask: true up to and *including* the first EOS; everything later is padding, whatever its id.
-# Below the check, REINFORCE trains a policy with your mask: the same task, one distribution for each of three places, no baseline.
-
-
-# %% [exercise]
-def completion_mask(ids, eos):
-    """ids (B, T). Returns (B, T): True on the tokens of the completion."""
-    return ids != eos  # <- runs, and is wrong
-
-
-# %% [check]
-check("1.3", completion_mask)
-trains("1.3", completion_mask)
-
-# %% [markdown]
-# *One run with each mask, 5,000 completions an update. Without the EOS (the bug) the policy learns which digits to write, but not when to
-# stop. Yellow is another wrong mask: it leaves out the first token.*
-
-# %% [hint]
-# `(ids == eos).cumsum(dim=1)` counts the EOS tokens up to and including a position. A token belongs to the completion if there is no EOS
-# *before* it.
-
-
-# %% [solution]
-def completion_mask(ids, eos):
-    # (To count the padding as well breaks step 2, too: it is not drawn from the policy. Here
-    # it does no harm, because it pushes the EOS.)
-    is_eos = (ids == eos).long()
-    return is_eos.cumsum(dim=1) - is_eos == 0
-
-
-# %% [text]
 # ## To remember
 #
 # - The mean score is zero, so $\mathbb E[(R-b)\,s] = \nabla p$ for every $b$ that does not depend on the completion.
@@ -327,8 +304,7 @@ def completion_mask(ids, eos):
 #
 # **Which baseline is optimal?** Weaver and Tao (2001) found the average reward optimal, in a special limit; in general it is not
 # (Greensmith, Bartlett and Baxter 2004). Where $\|s\|^2$ is proportional to the number of tokens, $b^*$ is OPO's baseline
-# ([2505.23585](https://arxiv.org/abs/2505.23585)). With the mean reward, prompts
-# whose completions are all right cause no update: not always an advantage ([lesson 19](19_which_baseline.ipynb)).
+# ([2505.23585](https://arxiv.org/abs/2505.23585)).
 #
 # Sources: Williams 1992 (*Machine Learning* 8, REINFORCE with a baseline); Weaver and Tao 2001,
 # [1301.2315](https://arxiv.org/abs/1301.2315); Greensmith, Bartlett and Baxter 2004 (*JMLR* 5, the optimal baseline); Dr. GRPO,
