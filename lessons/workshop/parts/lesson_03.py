@@ -4,36 +4,31 @@ from functools import partial
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from algorithms import rloo
-from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, new_figure
+from lessons.workshop.kit import BLUE, GREEN, ORANGE, new_figure
 from lessons.workshop.parts.drawing import in_plane
 
 STYLES = {
     "RLOO": {"color": GREEN, "linestyle": "--"},
     "Dr. GRPO": {"color": ORANGE},
     "GRPO": {"color": BLUE, "linewidth": 7, "alpha": 0.4},  # at G = 2 it lies below RLOO
-    "b = 0": {"color": GREY, "linestyle": ":"},
 }
 
 
-def factor_and_variance(
-    G: int, p: np.ndarray, factors: dict, variances: dict
-) -> tuple[Figure, np.ndarray]:
-    """Lesson 3: the factor of grad p in the expected update, and the variance per completion
-    relative to that with the exact p, against p. factors and variances: (n,) each, by name. Returns
-    the figure and its two axes."""
-    figure, axes = new_figure(8.5, 3.7, columns=2)
-    for axis, curves in zip(axes, (factors, variances)):
-        for name, values in curves.items():
-            axis.plot(p, values, label=name, **STYLES[name])
-        axis.set(xlabel="p, probability of a right completion", xlim=(0, 1))
-        axis.legend(loc="upper center")
-    axes[0].set(title=f"Factor of ∇p in E[g], G = {G}", ylim=(0, 4.2))
-    axes[1].set(title="Noise per completion (1: baseline = p)", ylim=(0, 3.2))
-    return figure, axes
+def factors_of_prompts(G: int, p: np.ndarray, factors: dict) -> tuple[Figure, Axes]:
+    """Lesson 3: the factor of grad p in the expected update, against p. factors: (n,) each, by
+    name. Returns the figure and its axes."""
+    figure, axis = new_figure(6, 3.4)
+    for name, values in factors.items():
+        axis.plot(p, values, label=name, **STYLES[name])
+    axis.set(title=f"Factor of ∇p in E[g], G = {G}", xlim=(0, 1), ylim=(0, 4.2))
+    axis.set(xlabel="p, probability of a right completion")
+    axis.legend(loc="upper center")
+    return figure, axis
 
 
 def cloud_of_groups(updates: dict, chance: Tensor, grad_p: Tensor) -> Figure:

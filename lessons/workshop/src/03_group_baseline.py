@@ -1,8 +1,17 @@
-# %% [markdown] 37 minutes, without the second reading
+# %% [markdown] 40 minutes, without the second reading
 # # 3 · GRPO's baseline
 #
-# Group relative policy optimization (GRPO) samples a group of G completions to the same prompt and subtracts the group's mean reward from
-# each reward. The mean takes the place of PPO's critic ([lesson 15](15_critic.ipynb)). Here is a group of four:
+# Group relative policy optimization (GRPO) samples a **group** of G completions of the same prompt, independently of each other, and
+# subtracts the group's mean reward from each reward. The mean takes the place of PPO's critic ([lesson 15](15_critic.ipynb)).
+#
+# > **Subtract the mean of the *others*, and the average update is exactly the gradient of the success probability; subtract the mean of the
+# > whole group, and it is $(G-1)/G$ of that gradient, which the learning rate makes up for. GRPO's division by σ, the standard deviation of
+# > the group's rewards, does have a consequence: it keeps the direction, but from G = 4 on some prompts count more than others.**
+# >
+# > This is proved for rewards of 0 and 1 and the first update after sampling. Which prompts count more, and how much:
+# > [lesson 9](09_objective.ipynb).
+#
+# A group of four, with both means:
 #
 # | completion | 1 | 2 | 3 | 4 |
 # |---|---|---|---|---|
@@ -14,12 +23,8 @@
 #
 # A reward lies closer to a mean that contains it: the first bold row is three quarters of the second.
 #
-# > **With the mean of the *others* as the baseline, the average update is exactly the gradient of the success probability; with the mean of
-# > the whole group it has the same direction and is shorter, by the factor $(G-1)/G$.**
-#
 # The mean of the others is RLOO's baseline (REINFORCE leave-one-out), the mean of the group that of Dr. GRPO ("GRPO done right") and of GRPO.
-# (GRPO also divides by the standard deviation σ of the group's rewards; its turn comes after the proof.) Here are the updates of all groups
-# of *two* under a tiny policy:
+# Here are the updates of all groups of *two* under a tiny policy, without the division by σ, which comes after the proof:
 
 # %% [fold]
 import numpy as np
@@ -29,7 +34,7 @@ from torch.autograd.functional import jacobian
 from algorithms import dr_grpo, grpo, rloo
 from lessons import identity
 from lessons.workshop.kit import check, knob, show, show_diff, trains
-from lessons.workshop.parts.lesson_03 import cloud_of_groups, factor_and_variance
+from lessons.workshop.parts.lesson_03 import cloud_of_groups, factors_of_prompts
 
 rewards = torch.tensor([a + b == 2 for a in range(3) for b in range(3)]).double()  # 00 to 22
 
@@ -57,11 +62,21 @@ updates = {name: (script.compute_advantages(rewards=rewards[pairs])[..., None] *
 show(cloud_of_groups(updates, probs[pairs].prod(dim=1), grad_p))
 
 # %% [text]
-# *A dot is the update of one group, its size the group's probability, in two of the policy's 12 dimensions: along $\nabla p$ (the arrow), and
-# across it where the updates vary most. The black circle, the average of all groups, is at the tip of the arrow for RLOO. For Dr. GRPO it
-# is half way: $(G-1)/G = 1/2$.*
+# *A dot is the update of one group, its size the group's probability. Two of the policy's 12 dimensions are drawn: along the gradient of the
+# success probability $p$ (the arrow, $\nabla p$) and, across it, the direction in which updates vary most. At the origin: groups whose two
+# rewards agree. The black circle is the average of all groups: for RLOO at the tip of the arrow, for Dr. GRPO half way, as
+# $(G-1)/G = 1/2$.*
 #
-# In our scripts the change from Dr. GRPO's advantage to RLOO's is this; below it, the group of four:
+# | symbol | meaning |
+# |---|---|
+# | $s_i$ | the score of completion $i$: $\nabla_\theta \log \pi_\theta(y_i)$, summed over its tokens |
+# | $\bar R$ | the mean of the group's rewards $R_1, \dots, R_G$, completion $i$ included |
+# | $b_i$ | the **leave-one-out** mean, that of the other $G - 1$ rewards |
+# | $A_i$ | the advantage: $R_i - b_i$ (RLOO), $R_i - \bar R$ (Dr. GRPO), $(R_i - \bar R)/\sigma$ (GRPO) |
+# | $g$ | the update of one group: $\frac1G \sum_i A_i\, s_i$ |
+#
+# In symbols the claim is $\mathbb E[g] = \nabla p$ for RLOO, and $\mathbb E[g] = \frac{G-1}{G}\nabla p$ for Dr. GRPO. In our scripts the
+# change from Dr. GRPO's advantage to RLOO's is this; below it, the group of four:
 
 # %% [fold]
 show_diff(dr_grpo.compute_advantages, rloo.compute_advantages)
@@ -71,19 +86,6 @@ print(f"Dr. GRPO {own.numpy()}\nRLOO     {others.numpy().round(3)}")
 assert torch.allclose(own, 3 / 4 * others)
 
 # %% [markdown]
-# In symbols the claim is $\mathbb E[g] = \nabla p$ for RLOO, and $\mathbb E[g] = \frac{G-1}{G}\nabla p$ for Dr. GRPO:
-#
-# | symbol | meaning |
-# |---|---|
-# | $y_1, \dots, y_G$ | a **group**: G completions of one prompt, sampled independently from the policy with parameters $\theta$ |
-# | $R_i$ | the reward of completion $i$: 1 if it is right, 0 if it is wrong |
-# | $p;\ q,\ \nabla p$ | the probability that a completion is right; $1 - p$, and the gradient of $p$ |
-# | $s_i$ | the score of completion $i$: $\nabla_\theta \log \pi_\theta(y_i)$, summed over its tokens |
-# | $\bar R$ | the mean reward of the group, completion $i$ included |
-# | $b_i$ | the **leave-one-out** mean, that of the other $G - 1$ rewards |
-# | $A_i$ | the advantage: $R_i - b_i$ (RLOO), $R_i - \bar R$ (Dr. GRPO), $(R_i - \bar R)/\sigma$ (GRPO; $\sigma$ is the standard deviation of the group's rewards) |
-# | $g$ | the update of one group: $\frac1G \sum_i A_i\, s_i$ |
-#
 # ## The proof
 #
 # **Step 1: pairs.** RLOO's advantage is the mean of $R_i - R_j$ over the other completions $j$. So its update is a sum over ordered pairs.
@@ -102,9 +104,8 @@ assert torch.allclose(own, 3 / 4 * others)
 # Dr. GRPO is often called unbiased. It is, up to this constant: its update is the sample covariance of $R$ and $s$ with divisor $G$,
 # RLOO's the one with divisor $G-1$ (Bessel's correction).
 #
-# The pairs show more. Two completions with the same reward contribute nothing: **only pairs of a right and a wrong completion count**.
-# $k$ right completions make $k(G-k)$ such pairs. A group without such a pair is **silent** ([lesson 6](06_identity.ipynb)): it trains
-# nothing.
+# The pairs show more. Two completions with the same reward contribute nothing: **only pairs of a right and a wrong completion count**. A
+# group without such a pair is **silent** ([lesson 6](06_identity.ipynb)): it trains nothing.
 #
 # **Scope.** The theorem holds for the first update after sampling (every ratio is 1 and nothing is clipped), for scores summed over
 # tokens, without a KL (Kullback–Leibler) term. In their losses, Dr. GRPO also divides by a constant and GRPO by each completion's length;
@@ -115,10 +116,8 @@ assert torch.allclose(own, 3 / 4 * others)
 #
 # The policy of the picture has the prompt *write two digits from 0 to 2 that add up to 2*. Of the nine completions, `00` to `22`, three are
 # right; here $p$ = {=p:.3f}. The policy has 12 parameters: three logits for the first digit, and three for the second after each first
-# digit.
-#
-# Nine completions make $9^G$ groups. We compute each group's advantages with the scripts' own functions and weight its
-# update by its probability.
+# digit. Nine completions make $9^G$ groups. We compute each group's advantages with the scripts' own functions and weight its update by
+# its probability.
 
 
 # %%
@@ -141,12 +140,10 @@ for G in (2, 3, 4, 5):
     print(f"{G}  {loo:8.4f}  {dr:8.4f}  {(G - 1) / G:7.4f}")
 
 # %% [markdown]
-# Dr. GRPO's factor is the same for every prompt, so the learning rate can absorb it.
-#
 # ## And GRPO?
 #
-# GRPO then divides by the group's standard deviation σ, which varies from group to group, so step 3 does not apply. Look at completion $i$ in
-# a group of three, and let $j$ of the *others* be right. Given $j$, its advantage is $A(\text{right}, j)$ or $A(\text{wrong}, j)$:
+# GRPO divides $R_i - \bar R$ by σ, which varies from group to group, so step 3 does not apply. Look at completion $i$ in a group of three,
+# and let $j$ of the *others* be right. Write $A(\text{right}, j)$ for its advantage if it is right itself, $A(\text{wrong}, j)$ if not:
 #
 # | $j$ | 0 | 1 | 2 |
 # |---|---|---|---|
@@ -156,8 +153,8 @@ for G in (2, 3, 4, 5):
 #
 # In groups of four the differences are 1.73, 1.58, 1.58 and 1.73: there it matters how many of the others are right.
 #
-# Since $\mathbb E[R\,s] = \nabla p$ and $\mathbb E[(1-R)\,s] = -\nabla p$, the mean of $A_i s_i$ is the difference times $\nabla p$, for each $j$ and so on
-# average:
+# Since $\mathbb E[R\,s] = \nabla p$ and $\mathbb E[(1-R)\,s] = -\nabla p$, the mean of $A_i s_i$ is the difference times $\nabla p$. This
+# holds for each $j$, so also on average:
 #
 # $$\mathbb E[A_i s_i] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_j\big[A(\text{right}, j) - A(\text{wrong}, j)\big],
 # \quad j \sim \mathrm{Binomial}(G-1, p)$$
@@ -176,62 +173,38 @@ for G in (2, 3, 4, 5):
     print(f"G = {G}: GRPO's factor {full:.4f}, w(p) {w:.4f}")
 
 # %% [markdown]
-# In groups of two $w = 1$, in groups of three 1.41. From $G = 4$ on, $w$ depends on $p$, and prompts are weighted by their difficulty
-# ([lesson 7](07_group_size.ipynb)).
+# In groups of two $w = 1$, in groups of three 1.41. From $G = 4$ on, $w$ depends on $p$.
 #
-# ## Change the group size
+# ## Easy and hard prompts
 #
-# Now we vary $p$, by raising or lowering the logits of the three right second digits. Left, the factor of $\nabla p$: a flat line treats all
-# prompts alike.
-#
-# Right, the noise. A group of $G$ costs $G$ completions, and the mean of $n$ updates has the variance $\operatorname{Var}[g]/n$. So at equal
-# cost the number to compare is $G\operatorname{Var}[g]$. Dr. GRPO's update has RLOO's noise, once it is made as long. Move $G$.
+# Now we vary $p$, by raising or lowering the logits of the three right second digits. A flat line counts easy and hard prompts alike. Move
+# $G$.
 
 # %% [fold]
-def per_completion(policy, baseline):
-    """G times the variance of g with a constant baseline: the same for every G."""
-    probs, scores, grad_p = policy
-    squares = scores.square().sum(dim=1)
-    return (probs @ ((rewards - baseline) ** 2 * squares) - grad_p @ grad_p).item()
-
-def price(policy):
-    """The variance that estimating p adds, times G - 1: p q E|s|^2 + |grad p|^2."""
-    probs, scores, grad_p = policy
-    p = probs @ rewards
-    return (p * (1 - p) * (probs @ scores.square().sum(dim=1)) + grad_p @ grad_p).item()
-
 policies = [study(shift) for shift in np.linspace(-5, 6, 45)]
 ps = np.array([(probs @ rewards).item() for probs, _, _ in policies])
-exact = np.array([per_completion(policy, p) for policy, p in zip(policies, ps)])
-none = np.array([per_completion(policy, 0) for policy in policies])
-prices = np.array([price(policy) for policy in policies])
 picked = slice(6, 45, 5)
-dots = {  # (8, 3, 2): policy, script, factor and variance
-    G: np.array([[moments(script, G, policy) for script in (rloo, dr_grpo, grpo)]
-                 for policy in policies[picked]])
+dots = {  # (8, 3): policy, script
+    G: [[moments(script, G, policy)[0] for script in (rloo, dr_grpo, grpo)]
+        for policy in policies[picked]]
     for G in (2, 3, 4)}
 
 def draw(G):
     factors = {"GRPO": identity.weight("GRPO", ps, G), "RLOO": 1 + 0 * ps,
                "Dr. GRPO": (G - 1) / G + 0 * ps}
-    variances = {"RLOO": 1 + prices / (G - 1) / exact, "b = 0": none / exact}
-    figure, (left, right) = factor_and_variance(G, ps, factors, variances)
+    figure, axis = factors_of_prompts(G, ps, factors)
     if G in dots:
-        left.plot(ps[picked], dots[G][:, :, 0], "k.")
-        right.plot(ps[picked], G * dots[G][:, 0, 1] / exact[picked], "k.")
+        axis.plot(ps[picked], dots[G], "k.")
     return figure
 
-quieter = none > exact + prices / 3  # the group's mean, at G = 4, than b = 0
-crossing = ps[quieter].min()
-assert (quieter == (ps >= crossing)).all()
-knob(draw, G=(2, 64, 1, 4))
+knob(draw, G=(2, 64, 1, 8))
 
-# %% [text]
-# *Right: the variance per completion of RLOO, $G\operatorname{Var}[g]$, divided by that with the exact $p$. Dots: computed over all
-# groups (up to G = 4). GRPO's factor is flat only at G = 2 and 3.*
+# %% [markdown]
+# *The factor of $\nabla p$ in the average update, from the formulas. (Up to G = 4 there are also dots, computed over all groups.) GRPO's
+# factor is flat only at G = 2 and 3. The larger the groups, the more very hard and very easy prompts count against medium ones
+# ([lesson 9](09_objective.ipynb)).*
 #
-# The group's mean is not always less noisy than no baseline. With this policy and G = 4 it is noisier than $b = 0$ up to about
-# $p$ = {=crossing:.2f}. With $b = 0$ a wrong completion has the advantage 0, so its score adds no noise.
+# How noisy the updates are is another question: see the second reading, for GRPO [lesson 7](07_group_size.ipynb).
 #
 # ## Exercises
 #
@@ -280,7 +253,7 @@ trains("3.2", rloo_verified)
 
 # %% [markdown]
 # *The mean of 200 policies. If a timeout counts as wrong (the bug), they learn to be fast and half right. The other two mistakes learn the right
-# completion, more slowly: one divides by $G - 1$ although fewer others were verified, the other is a mean that contains the own reward.*
+# completion, more slowly: one divides by $G - 1$ although fewer others were verified, the other keeps a completion's own reward in the mean.*
 
 # %% [hint]
 # Three steps. NaN times 0 is NaN, so `torch.where` puts a 0 in its place. The sum of the others' rewards is the sum of all minus the
@@ -299,13 +272,14 @@ def rloo_verified(rewards, verified):
 # ## To remember
 #
 # - The group's mean contains the completion's own reward, which multiplies the expected gradient by $(G-1)/G$; RLOO leaves it out and
-#   gives exactly $\nabla p$.
-# - GRPO's expectation is a multiple of $\nabla p$ as well, but from $G = 4$ on the multiple depends on $p$.
+#   gives exactly $\nabla p$. For training this is a matter of the learning rate.
+# - GRPO's expectation is a multiple of $\nabla p$ as well, but from $G = 4$ on the multiple depends on $p$: prompts count differently.
 #
-# ## For a second reading (12 minutes): what the group costs, and groups by text
+# ## For a second reading (10 minutes): what the group costs, and groups by text
 #
-# The variance *per completion*, $G\operatorname{Var}[g]$, can be written down. RLOO's update is the estimate with the
-# exact $p$ as its baseline, plus a part with mean 0 that is the price of estimating $p$:
+# A group costs $G$ completions, and the mean of $n$ updates has the variance $\operatorname{Var}[g]/n$. So at equal cost the number to
+# compare is $G\operatorname{Var}[g]$, the variance *per completion*. RLOO's update is the estimate with the exact $p$ as its baseline, plus a
+# part with mean 0 that is the price of estimating $p$ (here $q = 1 - p$):
 #
 # $$g = \frac1G\sum_i (R_i - p)\, s_i \;-\; \frac{1}{G(G-1)}\sum_{i\ne i'} (R_{i'} - p)\, s_i$$
 #
@@ -316,10 +290,22 @@ def rloo_verified(rewards, verified):
 # an independent factor with mean 0. For the same reason only two kinds of product survive in the square of the second sum, the term
 # $(i, i')$ with itself and with $(i', i)$. There are $G(G-1)$ of each; their means are $p\,q\;\mathbb E\|s\|^2$ and $\|\nabla p\|^2$.
 #
-# Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times as large. That is no gain: the update itself is shorter.
+# Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times as large. That is no gain: scaled to the same length, its noise is RLOO's.
 
 
 # %% [fold]
+def per_completion(policy, baseline):
+    """G times the variance of g with a constant baseline: the same for every G."""
+    probs, scores, grad_p = policy
+    squares = scores.square().sum(dim=1)
+    return (probs @ ((rewards - baseline) ** 2 * squares) - grad_p @ grad_p).item()
+
+def price(policy):
+    """The variance that estimating p adds, times G - 1: p q E|s|^2 + |grad p|^2."""
+    probs, scores, grad_p = policy
+    p = probs @ rewards
+    return (p * (1 - p) * (probs @ scores.square().sum(dim=1)) + grad_p @ grad_p).item()
+
 none, exact = per_completion(policy, 0), per_completion(policy, p)
 print(f"variance per completion: b = 0 {none:.4f}, exact p {exact:.4f}")
 print("G   RLOO     Dr. GRPO   Dr. GRPO / factor²")
@@ -330,9 +316,11 @@ for G in (2, 3, 4, 5):
     print(f"{G}   {loo:.4f}   {shorter:.4f}     {rescaled:.4f}")
 
 # %% [markdown]
-# **Groups by text.** A batch may hold the question *how many?* twice, with two different pictures. Public training code has found the groups by
-# the prompt's text, which merges the two. Then a hard picture (all wrong) gets −1/2 and an easy one (all right) 1/2, for nothing. And two
-# groups of the *same* problem would have the factor $1 - \frac1{2G}$, so that this problem would count more than the others.
+# With this policy RLOO is noisier than no baseline in groups of two and three, and less noisy from four on. (With $b = 0$ a wrong
+# completion has the advantage 0, so its score adds no noise.)
+#
+# **Groups by text.** A batch may hold the question *how many?* twice, with two different pictures. Public training code has found the groups
+# by the prompt's text, which merges the two. Then a hard picture (all wrong) gets −1/2 and an easy one (all right) 1/2, for nothing.
 #
 # **Bessel once more.** Inside GRPO's σ the variance is divided by $G$ in `grpo.py`, by $G - 1$ in `torch.std`; DeepSeekMath does not say. The
 # latter multiplies every advantage by $\sqrt{(G-1)/G}$: a change of the learning rate.
