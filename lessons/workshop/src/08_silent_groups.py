@@ -1,13 +1,14 @@
-# %% [markdown] 28 minutes, without the second reading
+# %% [markdown] 35 minutes, without the second reading
 # # 8 · Silent groups
 #
 # GRPO (group relative policy optimization) learns from disagreement. If all completions of a prompt are right, or all are wrong, their
 # rewards do not differ, and the group gives no gradient ([lesson 6](06_identity.ipynb)). Such a group is **silent**.
 #
-# > **The mean share solved of a set of problems does not tell how many groups are silent: a mixed set can have many times the silent groups
-# > of a set in which every problem has this mean.**
+# > **How many groups are silent does not follow from the mean share of right completions: a set of easy and hard problems can have many
+# > times the silent groups of a set in which every problem has this mean.**
 # >
-# > In our measurement: 29 % of the base model's groups of 8 are silent; if every problem were solved as often as the mean, it would be 3 %.
+# > We measured: 29 % of our base model's groups of 8 are silent; if every problem were solved as often as the mean, it would be 3 %. In ten
+# > training runs the silent share rose from 31 % in the first step to 64 % in the last five.
 #
 # So compute the silent share of each problem, and average last.
 #
@@ -19,8 +20,8 @@
 # | .5 and .5 | .5² + .5² = 50 % | 0.8 % |
 # | .1 and .9 | .1² + .9² = 82 % | 43 % |
 #
-# Now a real set: our base model answers 128 problems, 32 times each. From the first 16 completions of each problem we predict how often groups
-# of the *other* 16 are silent.
+# Now a real model: our base model answers 128 problems, 32 times each. From the first 16 completions of each problem we predict how often
+# groups of the *other* 16 are silent.
 
 # %% [fold]
 import random
@@ -59,10 +60,10 @@ assert [round(100 * identity.silent_rate(p, 8), 1) for p in (0.5, 0.1)] == [0.8,
 show(lesson_08.our_model(solve_rates, table))
 
 # %% [text]
-# *Left: the silent share of groups of 8 over $p$, a curve that bends upwards. Grey: the problems, solved between {=solve_rates.min():.0%} and
-# {=solve_rates.max():.0%} of the time. Black: all of them together, {=R.mean():.0%} solved and {=table[8][0]:.0f} % silent, far above the curve.
-# Right: problem by problem we predict {=table[8][1]:.0f} % (by exercise 2's count), from the mean $p$ {=table[8][2]:.0f} %. (Counted and predicted differ
-# by chance only.)*
+# *Left: the silent share of groups of 8 over $p$, a curve that bends upwards. Grey: each problem's solve rate, {=solve_rates.min():.0%} to
+# {=solve_rates.max():.0%}, placed on the curve. Upper black dot: all problems together, {=R.mean():.0%} solved and {=table[8][0]:.0f} % silent, counted. Lower
+# black dot: the curve at this mean, {=table[8][2]:.0f} %. Right, at $G = 8$: counted {=table[8][0]:.0f} %; predicted problem by problem (by exercise
+# 2's count) {=table[8][1]:.0f} %; from the mean $p$ {=table[8][2]:.0f} %. (Counted and predicted differ by no more than chance.)*
 #
 # ## The formula
 #
@@ -74,15 +75,15 @@ show(lesson_08.our_model(solve_rates, table))
 # |---|---|
 # | $G$ | completions in a group, all of one prompt |
 # | $p,\ q$ | the probability that a completion of this problem is right; $q = 1 - p$ |
-# | $S$ | the silent probability; for a mix of problems, its mean |
+# | $S$ | the silent probability; for a set of problems, its mean |
 # | $n,\ c$ | completions drawn for a problem, and how many are right |
 #
 # **Proof.** Completions are drawn independently: all $G$ are right with probability $p^G$, all are wrong with probability $q^G$, and never
 # both. In either case every reward equals the group's mean, so every advantage is 0, and so is the update. ∎ (A KL, Kullback–Leibler,
 # penalty still pulls.)
 #
-# **1. Same mean, ten times the silence.** At our model's mean, $p = .36$, 2.8 % of the groups of 8 are silent. Build four prompts with this mean
-# of whose groups at least ten times as many are silent. (Keep every $p$ between .05 and .95.)
+# **1. Same mean, ten times the silence.** At our model's mean, $p = .36$, 2.8 % of the groups of 8 are silent. Choose $p$ for four prompts
+# with this mean, so that at least ten times as many groups are silent. (Keep every $p$ between .05 and .95.)
 
 # %% [exercise]
 prompts_p = ...  # [?, ?, ?, ?]: p of each prompt
@@ -99,10 +100,10 @@ prompts_p = [0.05, 0.05, 0.95, 0.39]  # silent: 66, 66, 66 and 2 %, on average 5
 
 # %% [markdown]
 # The reason: $S$ is convex, that is, its curve over $p$ bends upwards everywhere. So a straight line between two of its points runs above it:
-# between $p = .1$ and .9 at 43 %, where the curve falls to 0.8 %. At one and the same mean, any spread of $p$ adds silence.
+# from $p = .1$ to .9 the line stays at 43 %, while the curve falls to 0.8 %. At one and the same mean, any spread of $p$ adds silence.
 
 # %% [markdown]
-# ## A real mix
+# ## A real set of problems
 #
 # Big-Math ([2502.17387](https://arxiv.org/abs/2502.17387)) states, for each of 215,608 problems, how many of 64 completions of a Llama-3.1-8B
 # model are right:
@@ -169,7 +170,7 @@ def estimate(c, n, G):
 # (We read the counts off a figure of Bay and Yearick, [2607.00152](https://arxiv.org/abs/2607.00152), called "the paper" from here on.)
 
 # %% [markdown]
-# ## Training moves the mix
+# ## Training moves the silence
 #
 # As a model learns, most $p$ rise. Which groups are silent then? Below, ten runs of `grpo.py` (those of
 # [lesson 16](16_is_it_learning.ipynb)):
@@ -177,12 +178,17 @@ def estimate(c, n, G):
 # %% [fold]
 names, (healthy, _) = list(signs.FLOORS), signs.results()["band"]
 trained = [100 * healthy[names.index(f"silent_{side}")] for side in ("wrong", "right")]
+at_first, at_last = (sum(side[step] for side in trained) for step in (0, -1))
+assert [round(at_first), round(at_last)] == [31, 64]  # as the box says
 
 # %% [text]
-# | of all groups, mean of the ten runs | first step | last step |
+# | of all groups, mean of the ten runs | first step | last five steps |
 # |---|---|---|
-# | silent, all wrong | {=trained[0][0]:.0f} % | {=trained[0][-1]:.0f} % |
-# | silent, all right | {=trained[1][0]:.0f} % | {=trained[1][-1]:.0f} % |
+# | silent, all wrong | {=trained[0][0]:.1f} % | {=trained[0][-1]:.1f} % |
+# | silent, all right | {=trained[1][0]:.1f} % | {=trained[1][-1]:.1f} % |
+# | **silent** | **{=at_first:.1f} %** | **{=at_last:.1f} %** |
+#
+# At the end nearly two groups in three teach nothing. DAPO replaces such groups by others ([lesson 10](10_dapo.ipynb)).
 
 # %% [markdown]
 # **3. Partial credit.** Can the all-wrong groups be made to speak? A wrong completion now gets half a point if its format is right, which
@@ -217,22 +223,18 @@ def silent_with_credit(p, h, G):
 # ## To remember
 #
 # - A group is silent with probability $p^G + q^G$: compute it for each problem, average last. From $n$ completions, count silent subsets.
-# - In our runs training moves silence from all-wrong to all-right groups.
+# - In our runs training makes more groups silent, and moves the silence from all-wrong to all-right groups.
 # - Partial credit makes silent groups speak, but a group without a right completion then teaches only the format (exercise 3).
 #
-# ## For a second reading (13 minutes): are silent problems silent for ever?
+# ## For a second reading (10 minutes): are silent problems silent for ever?
 #
-# **The paper's estimate** puts $c/n$ for $p$. It gives {=plug_in[8]:.0f} % at $G = 8$ and {=plug_in[64]:.0f} % at 64. That is too high, because $S$ is convex and $c/n$
-# scatters around $p$.
-#
-# **"Irreducible".** 11.2 % of Big-Math's problems are silent in all 64 completions: the two coloured bars of the histogram. The paper calls them irreducible:
+# 11.2 % of Big-Math's problems are silent in all 64 completions: the two coloured bars of the histogram. The paper calls them irreducible:
 # "no amount of additional sampling" helps. That does not follow.
 #
-# - **7.2 points are all right.** But a problem with $p = 95.4$ % still has 64 right completions in a row one time in twenty. If completions
-#   are independent draws, about 3 of the 7.2 points can be stuck at $p = 1$ by a fit, and at most
-#   {=100 * (h[64] - (h[63] / 64) ** 2 / (h[62] / 2016)):.2f} by a bound (both below).
-# - **4.0 points are all wrong.** They are what a filter left: from most sources, problems unsolved in 64 completions had been removed. So this
-#   bar says nothing about the problems that the model cannot solve.
+# - **4.0 points are all wrong.** They are what a filter left. The dataset's card lists, among its filters, the removal of problems
+#   "unsolvable in 8 rollouts from Llama-3.1-405B or 64 rollouts from Llama-3.1-8B" (four sources are exempt). So this bar says nothing about
+#   the problems that the model cannot solve.
+# - **7.2 points are all right.** But a problem with $p = 95.4$ % still has 64 right completions in a row one time in twenty.
 
 # %% [markdown]
 # **4. Wrong 64 times. And the next group?** None of $n$ completions of a problem was right. Beforehand, every $p$ from 0 to 1 was equally
@@ -261,27 +263,20 @@ def next_all_wrong(n, G):
 # %% [markdown]
 # For 64 after 64 that is 65/129: under this prior, every second problem that was never solved is solved at least once in the next 64.
 #
-# **How many can be stuck at all right?** Write $h_k$ for the share of problems with $k$ of 64 completions right. Let each problem's completions
-# be independent draws with one $p$, so that these bars are a mixture of binomials. Problems
-# stuck at exactly $p = 1$ appear only in $h_{64}$. The others have $h_{63} = 64\,\mathbb E[p^{63} q]$ and
-# $h_{62} = 2016\,\mathbb E[p^{62} q^2]$, and by Cauchy and Schwarz $\mathbb E[p^{63} q]^2 \le \mathbb E[p^{64}]\;\mathbb E[p^{62} q^2]$.
-# So the other problems alone put a share of at least
-#
-# $$\mathbb E[p^{64}] \;\ge\; \frac{(h_{63}/64)^2}{h_{62}/2016}$$
-#
-# into the bar at 64. Only what lies above this bound can be stuck.
-#
-# **And at all wrong?** There the same bound, for $h_0$ from $h_1$ and $h_2$, exceeds the bar. No mixture allows that. The bar was cut: the
-# dataset's card lists, among its filters, the removal of problems "unsolvable in 8 rollouts from
-# Llama-3.1-405B or 64 rollouts from Llama-3.1-8B" (four sources are exempt). So we test whether the 64 other bars are a mixture.
-# Expectation–maximisation fits the weights of 101 values of $p$, first to all bars and then to bars 1 to 64.
+# **And the 7.2 points?** If a problem's completions are independent draws with one $p$, the bars are a mixture of binomials. We fit such a mixture
+# to bars 1 to 64, with no problem stuck at $p = 1$ and with some:
 
 # %% [fold]
 grid = np.sin(np.linspace(0, np.pi / 2, 103)[1:-1]) ** 2  # values of p, denser at both ends
 likelihood = identity.binomial(grid, 64)  # (101, 65)
 
 def needed(next_bar, third_bar):
-    """The least share that a mixture with these two bars has in the bar at the end."""
+    """The least share that a mixture with these two bars has in the bar at the end.
+
+    Problems stuck at p = 1 appear only in h64. The others have h63 = 64 E[p^63 q] and
+    h62 = 2016 E[p^62 q^2]. By Cauchy and Schwarz E[p^63 q]^2 <= E[p^64] E[p^62 q^2], so they
+    alone put E[p^64] >= (h63 / 64)^2 / (h62 / 2016) into the bar at 64.
+    """
     return (next_bar / 64) ** 2 / (third_bar / 2016)
 
 def fit(first=0, stuck=0.0):
@@ -314,13 +309,13 @@ assert abs(all_bars[[0, 1, 2, 4]]).min() > 4
 assert sums[1] - sums[0] < 2.71 and added > 15
 
 # %% [text]
-# A mixture fitted to all 65 bars fails only at the cut end. The 64 other bars are a mixture within {=largest:.1f} standard errors. **So at
-# the all-right end between 0 and about 3 points are irreducible**: 3 points stuck fit as well as none, 4 do not (the sum rises by
-# {=added:.0f}; 3.84 would be significant at 5 %).
+# **So between 0 and about 3 of the 7.2 points are stuck at $p = 1$** (for this model). The mixture fits all 64 bars within {=largest:.1f} standard
+# errors, and as well with 3 points stuck as with none; with 4 it does not (the sum rises by {=added:.0f}; 3.84 would be significant at 5 %). A bound
+# that needs no fit allows at most {=100 * (h[64] - (h[63] / 64) ** 2 / (h[62] / 2016)):.2f} points (in the folded cell). At the other end the same bound shows the filter: with the next two bars, a
+# mixture has {=needed(h[1], h[2]):.1%} or more all wrong, and only {=h[0]:.1%} are left.
 #
-# At the all-wrong end we cannot tell: {=h[0]:.1%} is what the filter left, while a mixture with the next two bars has
-# {=needed(h[1], h[2]):.1%} or more. (If the filter looked at these same 64 completions, even the unbiased row is slightly too low.) All this
-# concerns one model's completions, not the problems themselves.
+# (The paper puts $c/n$ for $p$, which gives {=plug_in[8]:.0f} % silent groups at $G = 8$ and {=plug_in[64]:.0f} % at 64: too high, because $S$ is convex and $c/n$ scatters around
+# $p$. If the filter looked at these same 64 completions, even the unbiased row is slightly too low.)
 #
 # Sources: Big-Math, [arXiv:2502.17387](https://arxiv.org/abs/2502.17387), its
 # [card](https://huggingface.co/datasets/SynthLabsAI/Big-Math-RL-Verified) and [code](https://github.com/SynthLabsAI/big-math); *GRPO, Dr.
