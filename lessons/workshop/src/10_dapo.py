@@ -1,24 +1,41 @@
-# %% [markdown] 30 minutes, without the second reading
-# # 10 · DAPO
+# %% [markdown] 35 minutes, without the second reading
+# # 10 · DAPO's dynamic sampling
 #
 # *(Read after [lesson 6](06_identity.ipynb); lessons 7 to 9 are optional before it.)*
 #
 # GRPO (group relative policy optimization) learns nothing from a **silent** group, whose completions are all right or all wrong: its
-# advantages are 0. What should take the place of such a group in the batch? DAPO (decoupled clip and dynamic sampling policy optimization)
-# and runs that take its name have two answers. DAPO's is called *dynamic sampling*; its other changes are a table in the second reading.
+# advantages are 0. All other groups are **mixed**. What should take the place of a silent group in the batch? DAPO (decoupled clip and
+# dynamic sampling policy optimization) draws another prompt and calls this *dynamic sampling*. One published run that is called DAPO draws
+# the same prompt again.
 #
-# > **If the loss is a mean over groups, putting in groups of *other* prompts, as DAPO does, leaves the direction of GRPO's expected update
-# > unchanged and only makes it longer; drawing the *same* prompt again until its completions disagree turns it towards very hard and very
-# > easy prompts.**
+# > **If the loss is a mean over groups, replacing silent groups by groups of *other* prompts, as DAPO does, leaves the direction of GRPO's
+# > expected update as it is and only makes it longer; drawing the *same* prompt again, until its completions disagree, turns it towards very
+# > hard and very easy prompts.**
 # >
 # > In groups of 8, a prompt solved once in a hundred times weighs 1.4 times as much as one solved every second time, under GRPO and with other
 # > prompts; with the same prompt redrawn, 18 times.
 #
-# So dynamic sampling does not favour medium-hard prompts, although one might expect it. `dapo.py` takes its loss over the tokens of a
-# minibatch; there the claim is approximate.
+# So dynamic sampling does not favour medium-hard prompts, although one might expect it. (`dapo.py` divides its loss by the tokens of a
+# minibatch. There the claim is approximate, and we have not measured how closely it holds.)
 #
-# In the picture each of nine prompts is a coin. We draw groups of 8, treat the silent ones in several ways, and measure how much each prompt
-# weighs in the update. The slider limits the draws of the same prompt.
+# **Two prompts by hand.** A hard prompt's group is silent with probability $S = .9$, a medium one's with $S = .5$. GRPO draws 100 groups of each.
+# (A prompt's **weight** is the factor before the gradient of its success probability $p$ in the expected update.)
+#
+# | | hard, $S = .9$ | medium, $S = .5$ |
+# |---|---|---|
+# | of 100 groups, mixed | 10 | 50 |
+# | share of GRPO's batch | ½ | ½ |
+# | share of DAPO's batch, mixed groups alone | 10/60 | 50/60 |
+# | so the share is multiplied by | ⅓ | 5/3 |
+# | a mixed group's mean update, over the mean of all 100 | 10 times | 2 times |
+# | **DAPO's weight over GRPO's** | **10/3** | **10/3** |
+# | **the same prompt redrawn, over GRPO's** | **10** | **2** |
+#
+# DAPO gives the hard prompt fewer places, and each of them counts for more. The two cancel. If you redraw the same prompt, its share stays ½,
+# and only the factors 10 and 2 remain.
+#
+# **Nine prompts simulated.** Each is a coin with its own $p$. We draw groups of 8, treat the silent ones in several ways, and measure how much
+# each prompt weighs in the update. The slider limits the draws of the same prompt.
 
 # %% [fold]
 import inspect
@@ -96,28 +113,11 @@ knob(draw_weights, at_most_draws=DRAWS)
 # |---|---|
 # | $p,\ q$ | the probability that a completion of a prompt is right; $q = 1-p$ |
 # | $G$ | completions in a group |
-# | $S$ | the probability that a prompt's group is silent, $p^G + q^G$; otherwise it is **mixed** |
+# | $S$ | the probability that a prompt's group is silent, $p^G + q^G$ |
 # | $g$ | the update of one group |
 # | the **weight** of a prompt | $w(p)$ in $\mathbb E[g] = w(p)\,\nabla p$ for GRPO ([lesson 3](03_group_baseline.ipynb)); for another rule, what takes its place |
 
 # %% [markdown]
-# ## Two prompts
-#
-# A hard prompt is silent nine times in ten, a medium one every second time. GRPO draws 100 groups of each.
-#
-# | | hard, $S = .9$ | medium, $S = .5$ |
-# |---|---|---|
-# | of 100 groups, mixed | 10 | 50 |
-# | share of GRPO's batch | ½ | ½ |
-# | share of DAPO's batch, mixed groups alone | 10/60 | 50/60 |
-# | so the share is multiplied by | ⅓ | 5/3 |
-# | a mixed group's update, against the mean of all 100 | 10 times | 2 times |
-# | **DAPO's weight over GRPO's** | **10/3** | **10/3** |
-# | **the same prompt redrawn, over GRPO's** | **10** | **2** |
-#
-# DAPO gives the hard prompt fewer places, and each of them counts for more. The two cancel. If you redraw the same prompt, its share stays ½,
-# and only the factors 10 and 2 remain.
-#
 # **1. Any number of prompts.** Now $n$ prompts are equally frequent, and prompt $i$ is silent with probability `S[i]`. Compute the weight of
 # each prompt over its weight under GRPO: for DAPO, and for redrawing the same prompt until it is mixed.
 
@@ -150,7 +150,7 @@ def over_grpo(S):
 #
 # $$\mathbb E[g] = (1-S)\;\mathbb E[g \mid \text{mixed}] + S \cdot 0, \qquad \mathbb E[g \mid \text{mixed}] = \frac{\mathbb E[g]}{1-S}$$
 #
-# The same holds if the prompt is drawn at random, too, with the mean of $S$ over the prompts in place of $S$. DAPO's batch consists of random mixed groups. Therefore
+# It also holds for a prompt drawn at random, with the mean of $S$. DAPO's batch consists of such mixed groups. Therefore
 #
 # $$\mathbb E[\text{DAPO's update}] = \frac{1}{\text{mean of } (1 - S)}\;\mathbb E[\text{GRPO's update}] \qquad ∎$$
 #
@@ -159,10 +159,10 @@ def over_grpo(S):
 #
 # The proof assumes
 #
-# 1. rewards of two values, and no KL term,
+# 1. rewards of two values, and no KL (Kullback–Leibler) term,
 # 2. a loss that is a mean over groups,
 # 3. the first update after sampling,
-# 4. a batch that fills up (the first groups to *finish* would favour short completions).
+# 4. a batch that fills up (taking the first groups to *finish* would favour short completions).
 #
 # ## Does it matter?
 #
@@ -215,7 +215,7 @@ def fill(sample, prompts, P):
 # GRPO and DAPO choose short completions, DAPO in fewer updates. **With the bug the policy chooses long ones, and is right less often:** hard
 # prompts are nearly always silent, so redrawing them multiplies their weight.
 #
-# One published "DAPO" run redraws like this, at most four times in all
+# The published "DAPO" run redraws like this, with at most four draws in all
 # ([2607.00152](https://arxiv.org/abs/2607.00152), called the identity paper here). What it shows is redrawing, not DAPO.
 #
 # In `dapo.py` whole batches of new prompts are drawn until enough groups are mixed:
@@ -225,14 +225,62 @@ lines = inspect.getsource(dapo.train).splitlines()
 start = next(number for number, line in enumerate(lines) if "while is_kept" in line)
 print(dedent("\n".join(lines[start - 1 : start + 4])))
 
-# %% [markdown]
+# %% [fold]
+results, aime = compare_tables.load(), compare_tables.AIME_2024
+ours = compare_tables.steps_of(results["ablation"])  # rows of arm, accuracy, change
+without_kl = paired.difference(*(results[name]["arms"]["GRPO"]["at_budget"]["seeds"]
+                                 for name in ("no_kl", "shared")))
+kl_gain = grid.change(without_kl)
+assert without_kl["interval"][0] > 0 and [row[2][:2] for row in ours].count("**") == 1
+
+gaps_of, change = compare_tables.gaps_of, compare_tables.change
+ablation, movement = results["ablation"]["arms"], results["movement"]["arms"]
+tight = f'{ablation["GRPO without KL"]["at_budget"]["mean"]:.3f}'[1:]
+dapo_runs, seeds = results["shared"]["arms"]["DAPO"], len(results["ablation"]["seeds"])
+cost = dapo_runs["completions"]["mean"] / dapo_runs["budget"]  # drawn for each one trained on
+usual = dapo_runs["silent"]["mean"]
+log = next(run["log_history"] for run in score.runs() if run["settings"]["script"] == "dapo")
+silent = np.array([row["frac_reward_zero_std"] for row in log])
+at_the_mean, by_step = 1 / (1 - silent.mean()), (1 / (1 - silent)).mean()
+in_log = log[-1]["rollouts"] / dapo_runs["budget"]
+assert at_the_mean < by_step < in_log and abs(in_log - cost) < 0.1
+*_, above, last = ablation
+*_, slower = movement
+arms = (ablation[above], ablation[last], movement[slower])
+without, alone, unmoved = (arm["update_norm"]["mean"] for arm in arms)
+(main,), (no_kl,) = (gaps_of(results[name], "DAPO") for name in ("shared", "no_kl"))
+(gained,) = gaps_of(results["ablation"], last)
+(at_equal_length,) = gaps_of(results["movement"], slower)
+assert min(gap["interval"][0] for gap in (main, gained, at_equal_length)) > 0
+assert no_kl["interval"][1] < 0 and alone > without > unmoved
+before, after = (ablation[arm] for arm in ("+ overlong filtering", "+ clip-higher"))
+rises = np.greater(after["entropy"]["seeds"], before["entropy"]["seeds"]).sum()
+
+# %% [text]
+# ## Does it learn better?
+#
+# A longer step is no reason: a larger learning rate makes steps longer, too. In our runs dynamic sampling gains all the same, also where its
+# steps are no longer. Differences in accuracy after equally many completions, discarded ones included ({=seeds} seeds, 95 % intervals):
+#
+# | dynamic sampling, against none | points |
+# |---|---|
+# | at one learning rate | {=change(gained).strip("*")} |
+# | with it, a rate lower by a tenth: steps {=1 - unmoved / without:.0%} *shorter* than without | {=change(at_equal_length).strip("*")} |
+#
+# *(On top of DAPO's other changes, in a setting where limit and clip act: no KL term, at most 36 tokens, 16 updates a batch. GRPO reaches
+# {=tight} there.)*
+#
+# We do not know why: GRPO with more prompts a batch would train on the same mixed groups, at the same cost. And DAPO as a whole gains little or nothing:
+# in the setting of the [front page](../README.md) it differs from GRPO by {=change(main).strip("*")} points, and from GRPO without its KL term by
+# {=change(no_kl).strip("*")}.
+#
 # ## To remember
 #
 # - Replacing silent groups by *other* prompts: GRPO's expected direction, a longer step.
 # - Redrawing the *same* prompt: another algorithm. A hard prompt's weight grows like $1/p$.
-# - A longer step is no reason to learn better. In our runs dynamic sampling gains, and we do not know why (second reading).
+# - A longer step is no reason to learn better. In our runs dynamic sampling gains, and we do not know why.
 #
-# ## For a second reading (14 minutes): cost, gain, and DAPO's other changes
+# ## For a second reading (15 minutes): cost, and DAPO's other changes
 #
 # **3. The wasted completions.** Prompts with success probabilities `p` are equally frequent. A silent group is replaced by a group of another
 # prompt, until it is mixed. How many completions are discarded, on average, for each group that is kept?
@@ -257,40 +305,6 @@ def wasted(p, G):
     return G * silent / (1 - silent)
 
 
-# %% [fold]
-results, aime = compare_tables.load(), compare_tables.AIME_2024
-ours = compare_tables.steps_of(results["ablation"])  # rows of arm, accuracy, change
-without_kl = paired.difference(*(results[name]["arms"]["GRPO"]["at_budget"]["seeds"]
-                                 for name in ("no_kl", "shared")))
-tight, with_kl, front_page = (
-    f'{results[name]["arms"][arm]["at_budget"]["mean"]:.3f}'[1:]
-    for name, arm in (("ablation", "GRPO without KL"), ("shared", "GRPO"), ("no_kl", "GRPO")))
-kl_gain = grid.change(without_kl)
-assert without_kl["interval"][0] > 0 and [row[2][:2] for row in ours].count("**") == 1
-
-gaps_of, change = compare_tables.gaps_of, compare_tables.change
-ablation, movement = results["ablation"]["arms"], results["movement"]["arms"]
-dapo_runs, seeds = results["shared"]["arms"]["DAPO"], len(results["ablation"]["seeds"])
-cost = dapo_runs["completions"]["mean"] / dapo_runs["budget"]  # drawn for each one trained on
-usual = dapo_runs["silent"]["mean"]
-log = next(run["log_history"] for run in score.runs() if run["settings"]["script"] == "dapo")
-silent = np.array([row["frac_reward_zero_std"] for row in log])
-at_the_mean, by_step = 1 / (1 - silent.mean()), (1 / (1 - silent)).mean()
-in_log = log[-1]["rollouts"] / dapo_runs["budget"]
-assert at_the_mean < by_step < in_log and abs(in_log - cost) < 0.1
-*_, above, last = ablation
-*_, slower = movement
-arms = (ablation[above], ablation[last], movement[slower])
-without, alone, unmoved = (arm["update_norm"]["mean"] for arm in arms)
-(main,), (no_kl,) = (gaps_of(results[name], "DAPO") for name in ("shared", "no_kl"))
-(gained,) = gaps_of(results["ablation"], last)
-(at_equal_length,) = gaps_of(results["movement"], slower)
-assert min(gap["interval"][0] for gap in (main, gained, at_equal_length)) > 0
-assert no_kl["interval"][1] < 0 and alone > without > unmoved
-before, after = (ablation[arm] for arm in ("+ overlong filtering", "+ clip-higher"))
-more = {name: np.greater(after[name]["seeds"], before[name]["seeds"]).sum()
-        for name in ("final", "entropy")}
-
 # %% [text]
 # **The cost grows as prompts are solved.** In our ten runs of `dapo.py` {=100 * usual:.0f} % of the groups are silent on average. By exercise 3 that is
 # $1/(1 - {=usual:.2f})$ = {=1 / (1 - usual):.1f} completions drawn for each one trained on; it was {=cost:.1f}. The log of one run, published with
@@ -298,43 +312,25 @@ more = {name: np.greater(after[name]["seeds"], before[name]["seeds"]).sum()
 # {=100 * silent[-10:].mean():.0f} % in the last ten, and the mean of $1/(1-S)$ over the steps is {=by_step:.1f}, not {=at_the_mean:.1f}. And the script draws
 # whole batches and discards what is left over: {=in_log:.1f}.
 #
-# **What is gained?** By dynamic sampling alone a clear gain. This is puzzling: GRPO with more prompts a batch would train on the same mixed
-# groups, at the same cost. A longer step is not the reason, as the second row shows: there the learning rate is lowered.
-#
-# Two settings, whose rows cannot be compared with each other: *tight*, where limit and clip act (no KL term, at most 36 tokens, 16 updates a
-# batch), and that of the [front page](../README.md). At equal completions:
-#
-# | setting: GRPO's accuracy | compared | difference in points |
-# |---|---|---|
-# | tight: {=tight} | with dynamic sampling and without, on top of DAPO's other changes | {=change(gained).strip("*")} |
-# | tight: {=tight} | the same, but dynamic sampling at a learning rate lower by a tenth: steps {=1 - unmoved / without:.0%} *shorter* than without | {=change(at_equal_length).strip("*")} |
-# | front page: {=with_kl} | the whole of DAPO and GRPO | {=change(main).strip("*")} |
-# | front page, no KL term: {=front_page} | the whole of DAPO and GRPO | {=change(no_kl).strip("*")} |
-#
-# So the whole of DAPO ends a small step above GRPO as published, and a small one below GRPO without its KL term.
-#
 # **DAPO's other changes.** Each row adds one to the row above.
 #
 # | change | the paper's reason | AIME 2024 | ours |
 # |---|---|---|---|
 # | GRPO | | {=aime[0]} | {=ours[0][1]} |
 # | overlong filtering: cut completions do not train (from here on) | a cut is not an error; entropy explodes without it | {=aime[1]} | {=ours[1][2]} |
-# | clip-higher: for $A > 0$ a token's gradient stops above a ratio of 1.28, not 1.2 | entropy collapses; a wider *lower* range would let rare tokens fall to 0 | {=aime[2]} | {=ours[2][2]} |
+# | clip-higher: for $A > 0$ a token's gradient stops above a ratio of 1.28, not 1.2; from .01 a token gets to .0128, not .012 | entropy collapses; a wider *lower* range would let rare tokens fall to 0 | {=aime[2]} | {=ours[2][2]}; entropy rises in {=rises} of {=seeds} seeds: not clear |
 # | overlong punishment: up to 1 less near the limit | a slope instead of a jump | {=aime[3]} | {=ours[3][2]} |
 # | token mean ([lesson 5](05_length.ipynb)) | tokens of long completions counted less | {=aime[4]} | {=ours[4][2]} |
-# | dynamic sampling | fewer and fewer groups train | {=aime[5]} | {=ours[5][2]} |
+# | dynamic sampling: groups are kept by right and wrong, without the punishment | fewer and fewer groups train | {=aime[5]} | {=ours[5][2]} |
 #
 # *AIME 2024: score in %, [Table 1](https://arxiv.org/abs/2503.14476), no seeds. Ours: accuracy, then changes in points, {=seeds} seeds,
-# 95 % intervals, bold: corrected p < .05, in the tight setting.*
+# 95 % intervals, bold: corrected p < .05, in the setting of "Does it learn better?"*
 #
-# The paper drops the KL (Kullback-Leibler) term, too: reasoning must leave the reference anyway. Here GRPO gains {=kl_gain} points without it. GRPO's paper makes one
+# *Without the punishment*, because ÷ σ discards how small a difference is: among eight right completions a slightly long one, with .999, would
+# have the advantage −{=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [0.999]]).double()).min().abs():.3f}, as a single wrong one has (−{=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [-1.0]])).min().abs():.3f}).
+#
+# The paper drops the KL term, too: reasoning must leave the reference anyway. Here GRPO gains {=kl_gain} points without it. GRPO's paper makes one
 # update a batch, so that no clip acts; DAPO's makes 16.
-#
-# **Clip-higher.** The bound is a *factor*: a token of probability .01 is stopped at .012 under 1.2 and at .0128 under 1.28. Here it
-# raises entropy in {=more["entropy"]} of {=seeds} seeds, accuracy in {=more["final"]}.
-#
-# **Shaped rewards.** DAPO keeps groups by *right and wrong*, not by the reward with its overlong punishment: ÷ σ discards how small a difference is. Among eight right
-# completions a slightly long one, with .999, would have the advantage −{=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [0.999]]).double()).min().abs():.3f}, as a single wrong one has (−{=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [-1.0]])).min().abs():.3f}).
 #
 # Sources: DAPO, [2503.14476](https://arxiv.org/abs/2503.14476), sections 2.3 and 3.1-3.4, Eq. 7-13; GRPO,
 # [2402.03300](https://arxiv.org/abs/2402.03300), 4.2; the identity paper, [2607.00152](https://arxiv.org/abs/2607.00152), for the run. The weights are ours.
