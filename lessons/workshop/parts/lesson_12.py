@@ -63,15 +63,19 @@ def placed(k: int, lengths: list[int], C: int, powers=(0, 1)) -> np.ndarray:
     return advantages / [G * C, sum(lengths)]
 
 
-def sampled_update(pi, sampler, R, of=None):
-    """The mean of R times the score, over the sampler's answers. of: the model whose score it is,
-    if it is not the policy."""
-    return sampler * R - (sampler * R).sum() * (pi if of is None else of)
+def sampled_update(pi, sampler, R):
+    """The mean of R times the score, over all of the sampler's answers."""
+    return sampler * R - (sampler * R).sum() * pi
 
 
 def online_update(pi, sampler, R):
     """The same over the policy's own answers."""
     return sampled_update(pi, pi, R)
+
+
+def kept_update(pi, sampler, R):
+    """The mean over those of the sampler's answers that are right."""
+    return sampled_update(pi, sampler, R) / (sampler @ R)
 
 
 some_log_ratios = np.array([1.5, -2.0, 0.0, 4.0, -7.0])
@@ -121,8 +125,9 @@ CHECKS = {
         ],
         "mistakes": {
             "those are the policy's own completions: here the sampler writes them": online_update,
+            "that divides by the completions kept: the mean is over all": kept_update,
             "the score belongs to the policy that learns, whoever wrote the completion": (
-                lambda pi, sampler, R: sampled_update(pi, sampler, R, of=sampler)
+                lambda pi, sampler, R: sampled_update(sampler, sampler, R)
             ),
             "π is subtracted too often: a wrong completion has the coefficient 0": (
                 lambda pi, sampler, R: sampler * R - pi
@@ -150,8 +155,11 @@ def success(expected_update, start=0.02) -> list[float]:
 TRAINED = {
     "12.3": {
         "curve": success,
-        "right": "the base writes",
-        "mistakes": {"the policy writes": online_update},
+        "right": "the base writes, ÷ all",
+        "mistakes": {
+            "the policy writes, ÷ all": online_update,
+            "the base writes, ÷ kept": kept_update,
+        },
         "labels": ("updates", "p of a hard prompt"),
     },
 }

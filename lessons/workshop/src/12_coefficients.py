@@ -1,28 +1,27 @@
-# %% [markdown] 39 minutes, without the second reading
+# %% [markdown] 40 minutes, without the second reading
 # # 12 · One gradient, five coefficients
 #
 # Supervised fine-tuning (SFT), rejection-sampling fine-tuning (RFT), direct preference optimization (DPO), proximal
 # policy optimization (PPO) and group relative policy optimization (GRPO) look like five inventions. Each moves the model along the
 # **scores** of tokens, the gradients of their log-probabilities.
 #
-# > **The methods differ in two things: who writes the completions, and the coefficient by which each token's score is pushed up or down.**
+# > **The methods differ in two things: who writes the completions, and the coefficient, divisor included, by which each token's score is pushed up or
+# > down.**
 # >
-# > Who writes can decide: with the same coefficient, 30 updates raise the success probability of a hard prompt from .02 to .92 if the policy
-# > writes, and to .08 if the frozen base does.
-#
-# So one coefficient can be two methods (exercise 3 trains this prompt), and two names can hide one update at the start (exercise 1).
+# > Either can decide. On one hard prompt the base is right once in 50 completions. Divided by *all* completions, 30 updates raise the success probability
+# > from .02 to .92 if the policy writes, and to .08 if the frozen base does. Divided by the completions *kept*, those from the base raise it to .99.
 #
 # **The smallest case.** A prompt has two completions of four tokens: `#22∎` is right, `#29∎` is wrong (∎: the end). The policy is still the base.
 #
 # | method | each token of `#22∎` | each token of `#29∎` | why |
 # |---|---|---|---|
-# | RFT | + 1/4 | 0 | only right ones; a mean over their four tokens |
+# | RFT | + 1/4 | 0 | keeps only right ones; a mean over the four tokens kept |
 # | DPO, β = .1 | + .05 | − .05 | β times ½, because the policy prefers neither yet |
 # | GRPO | + 1/8 | − 1/8 | advantages 1 and −1, over two completions times four tokens |
 #
-# The two texts are equally long, so DPO's and GRPO's updates point in the same direction; GRPO's is 2.5 times as long. RFT pushes nothing down.
+# DPO's and GRPO's updates point in the same direction here; GRPO's is 2.5 times as long. RFT pushes nothing down.
 #
-# Now choose a method for a real group. The picture shows its completions, in the colours of their coefficients.
+# Now choose a method for a real group:
 
 # %% [fold]
 import numpy as np
@@ -107,8 +106,8 @@ def show_method(method="GRPO"):
 knob(show_method, method=list(shown))
 
 # %% [markdown]
-# *See first who is pushed at all, then change the method. Blue tokens are pushed up, orange ones down, white ones not at all. On the right: the mean
-# of each row, with the largest coefficient as 1.*
+# *A row is a completion, a square a token. Blue tokens are pushed up, orange ones down, white ones not at all. On the right: the mean of each
+# row, with the largest coefficient as 1. See first who is pushed at all, then change the method.*
 #
 # In a formula, every update is a weighted sum of scores:
 #
@@ -126,22 +125,14 @@ knob(show_method, method=list(shown))
 # $-\nabla L = \sum_{i,t} \big(-\partial L/\partial \ell_{i,t}\big)\, \nabla \ell_{i,t}$, and
 # $w_{i,t} = -\partial L/\partial \ell_{i,t}$. ∎
 #
-# So *any* loss of these numbers has this form. A loss that uses tokens which were not sampled, such as an entropy bonus, has more terms.
+# A loss that uses tokens which were not sampled, such as an entropy bonus, has more terms.
 #
 # ## The methods
 #
 # $R_i$ is the reward of a completion, 1 or 0, and $A_i$ its advantage ($A_{i,t}$: of a token). A group has $G$ completions; $C$ is the limit
-# `max_new_tokens`.
+# `max_new_tokens`. A sixth row joins the five: REINFORCE with $A = R$, which is RFT on the policy's own completions.
 #
-# $\rho$ is $\pi_\theta/\pi_{old}$ of a token, where $\pi_{old}$ is the policy that sampled it. $u$ is $\pi_{ref}/\pi_\theta$, where $\pi_{ref}$, the
-# reference, is the base. $\beta$ says how closely the policy is tied to it: in GRPO as the weight of the KL (Kullback-Leibler) term, in DPO
-# as the factor before the log-ratios.
-#
-# DPO pushes a *chosen* completion up and a *rejected* one down. Its **margin** is $\log \pi_\theta/\pi_{ref}$ of the chosen one minus that of
-# the rejected one, each summed over tokens; $\text{sigmoid}(z) = 1/(1+e^{-z})$. A sixth method joins the five: REINFORCE with $A = R$, which is
-# RFT on the policy's own completions.
-#
-# | method | completions from | judged by | $w_{i,t}$ in the first update ($\rho = 1$) |
+# | method | completions from | judged by | $w_{i,t}$ in the first update |
 # |---|---|---|---|
 # | SFT | a teacher | the teacher | $1/\text{tokens}$ |
 # | RFT | the frozen base | a rule | $R_i/\text{tokens kept}$ |
@@ -150,16 +141,22 @@ knob(show_method, method=list(shown))
 # | PPO | the policy | a critic, and a rule or a reward model | $A_{i,t}/\text{tokens}$ |
 # | GRPO | the policy | a rule or a reward model | $(A_i + \beta(u-1))/(G\,\lvert y_i\rvert)$ |
 #
-# Read the second column downwards: the first three methods train on the same completions for ever, the last three on new ones in every
-# rollout batch. The third column acts only through the fourth: as $R$, as $A$, or as the choice of the pair. DeepSeekMath prints such a
+# - *Margin*: DPO pushes a chosen completion up and a rejected one down. Its margin is $\log \pi_\theta/\pi_{ref}$ of the chosen one minus that of the
+#   rejected one, each summed over tokens; $\pi_{ref}$, the reference, is the base. $\text{sigmoid}(z) = 1/(1+e^{-z})$.
+# - $\beta$ ties the policy to the reference: in DPO as the factor of the margin, in GRPO as the weight of a KL (Kullback-Leibler) term, where
+#   $u = \pi_{ref}/\pi_\theta$ of the token.
+# - From the second update on PPO and GRPO multiply $A$ by $\rho = \pi_\theta/\pi_{old}$ of the token, where $\pi_{old}$ is the policy that sampled it, and
+#   their clip sets the product to 0 for some tokens.
+#
+# The first three methods train on a fixed set of completions, the last three on new ones in every rollout batch. DeepSeekMath prints such a
 # table; one entry of it is wrong (second reading).
 
 # %% [markdown]
 # ## Check on a real model
 #
-# Each *loss* is the one that is used (`F.cross_entropy`, `F.logsigmoid`, the scripts' own `policy_loss`); autograd gives its gradient. Each
-# *score* is computed alone. The *coefficients* are those of the picture, computed without a loss. Is the weighted sum of scores the gradient? We
-# ask in double precision, and once more after a step along GRPO's gradient, when the ratios differ from 1.
+# Autograd gives the gradient of each *loss* (`F.cross_entropy`, `F.logsigmoid`, the scripts' own `policy_loss`). Each *score* is computed alone. The
+# *coefficients* are those of the picture, computed without a loss. Is the weighted sum of scores the gradient? We ask once more after a step along
+# GRPO's gradient, when the ratios differ from 1.
 
 # %% [fold]
 def sft_loss(data):
@@ -210,17 +207,17 @@ rho = (logps - old_logps).exp().detach()
 stopped = {name: int(((clipped(A, rho) == 0) & group.mask).sum())
            for name, (_, A, more) in scripts.items() if more}
 assert min(stopped.values()) > 0
-hard, easy = (lesson_12.success(lesson_12.sampled_update, p) for p in (0.02, 0.5))
-hard_online, easy_online = (lesson_12.success(lesson_12.online_update, p) for p in (0.02, 0.5))
-assert f"{hard_online[30]:.2f} {hard[30]:.2f}" == "0.92 0.08"  # the box
+updates = (lesson_12.online_update, lesson_12.sampled_update, lesson_12.kept_update)
+hard, easy = ([f"{lesson_12.success(update, p)[30]:.2f}" for update in updates]
+              for p in (0.02, 0.5))
+assert hard == ["0.92", "0.08", "0.99"]  # the box
 
 # %% [text]
-# On the second update the clip stops {=stopped["GRPO"]} of {=int(group.mask.sum())} tokens in GRPO and {=stopped["PPO"]} in PPO. GRPO's KL
-# term, $\beta(u-1)$, still moves them.
+# (On the second update the clip stops {=stopped["GRPO"]} of {=int(group.mask.sum())} tokens in GRPO and {=stopped["PPO"]} in PPO. GRPO's KL term still moves them.)
 #
 # This algebra does not say which coefficient trains best. In the paper's experiments
-# ([section 5.2.1](https://arxiv.org/abs/2402.03300), Fig. 5) online RFT is as good as RFT at first, and better once the policy has left the
-# model whose completions RFT learns from. Exercise 3 shows this on one prompt.
+# ([section 5.2.1](https://arxiv.org/abs/2402.03300), Fig. 5) online RFT is as good as RFT at first and better later. Exercise 3 shows on one prompt how
+# that can be, and what the divisor has to do with it.
 #
 # ## Exercises
 #
@@ -288,10 +285,10 @@ def two_placed(k, lengths, C):
 
 
 # %% [markdown]
-# **3. One coefficient, two methods.** Up to divisors the coefficient is $R_y$: RFT if the base writes the completions, online RFT if the policy does. A
-# completion is now one of five answers. `sampler` holds the probabilities of the model that writes it, `pi` those of the policy that learns. With respect to
-# the policy's five logits the score of answer $y$ is $e_y - \pi$, where $e_y$ is 1 at $y$ and 0 elsewhere. What is the mean of $R_y\,(e_y - \pi)$ over the
-# sampler's completions? Below the check it trains a policy on completions of the frozen base.
+# **3. The writer and the divisor.** A completion is now one of five answers. `sampler` holds the probabilities of the model that writes it, `pi` those of
+# the policy that learns. With respect to the policy's five logits the score of answer $y$ is $e_y - \pi$, where $e_y$ is 1 at $y$ and 0 elsewhere. The
+# coefficient is $R_y$, divided by the number of *all* completions, right or wrong. So what is the mean of $R_y\,(e_y - \pi)$ over the sampler's
+# completions? Below the check it trains a policy on completions of the frozen base.
 
 
 # %% [exercise]
@@ -305,12 +302,15 @@ check("12.3", expected_update)
 trains("12.3", expected_update)
 
 # %% [text]
-# *One hard prompt: its right answer has the probability .02 at first. Thick: the base writes. Your function, dashed, should lie on it. See first where the
-# other curve leaves it: there the policy writes.*
+# *A prompt whose right answer has the probability .02 at first. Thick: the base writes, divided by all completions; your function, dashed, should
+# lie on it. See first where the policy's curve leaves it. The third curve has RFT's divisor: the base writes, divided by the completions kept.*
 #
-# The first update is the same. Then the policy finds right answers more and more often, and each one found makes the next more likely. The base finds
-# one in 50 for ever. After 30 updates $p$ is {=hard_online[30]:.2f} online and {=hard[30]:.2f} from the base. On a prompt that begins at .5 the base finds enough: {=easy_online[30]:.2f} and
-# {=easy[30]:.2f}.
+# **Who writes.** Divided by all, the first update is the same. Then the policy finds right answers more and more often, and each one found makes the
+# next more likely. The base goes on finding one in 50. After 30 updates $p$ is {=hard[0]} if the policy writes and {=hard[1]} if the base does. On a prompt that
+# begins at .5 the base finds enough: {=easy[0]} and {=easy[1]}.
+#
+# **The divisor.** RFT keeps one completion in 50 here, so dividing by those kept makes the base's push 50 times as long, and $p$ reaches {=hard[2]}. But a batch has
+# one divisor for all its prompts. If the base solves half of the batch, the hard prompt's push is only twice that of the thick curve.
 
 # %% [hint]
 # Answer $y$ comes with probability `sampler[y]`. Of $\sum_y$ `sampler[y]` $R_y\,(e_y - \pi)$, write the part with $e_y$ and the part
@@ -329,13 +329,13 @@ def expected_update(pi, sampler, R):
 # - To compare two methods, ask who writes the completions, and write down $w$ with its divisors: GRPO divides by each completion's own length,
 #   Dr. GRPO and DAPO do not.
 # - At its start, DPO on all pairs of a group has Dr. GRPO's advantages times $\beta G/2$. As the margins grow, its coefficients fade.
-# - A policy that improves finds more right completions, a frozen base never does. In exercise 3 this decides on the hard prompt.
+# - A policy that improves finds more right completions; a frozen base does not. On a hard prompt this decides, if one divides by all completions.
+#   Divided by those kept, the prompt alone is learned from the base, too.
 #
-# ## For a second reading (5 minutes): DPO's coefficient in the paper
+# ## For a second reading (8 minutes): DPO's coefficient in the paper
 #
-# DeepSeekMath lists its methods' coefficients (Eq. 5, Table 10, App. A.1): 1 for SFT, $R_i$ for RFT, online or not, $A_{i,t}$ for PPO and
-# $A_i + \beta(u-1)$ for GRPO. They differ from our table by conventions that the paper states: it averages over each completion's tokens
-# ($1/|y|$), unlike common code for SFT, DPO and PPO, and it assumes $\rho = 1$.
+# DeepSeekMath lists its methods' coefficients (Eq. 5, Table 10, App. A.1). They differ from our table by conventions that the paper states: it averages
+# over each completion's tokens ($1/|y|$), unlike common code for SFT, DPO and PPO, and it assumes $\rho = 1$.
 #
 # **One entry is an error: the coefficient of DPO (Eq. 14) is not the derivative of its objective (Eq. 12).** The objective is printed with
 # means over tokens, where the original (Eq. 7 of the DPO paper) has sums. Its derivative,
@@ -363,7 +363,7 @@ assert w_12.max() - w_12.min() < 1e-15 and abs(w_12[0] - by_formula) < 1e-12
 assert w_14.max() - w_14.min() > 0.01 and 9 < w_14.min() / w_12[0] < w_14.max() / w_12[0] < 11
 
 # %% [markdown]
-# A learning rate could compensate for the missing β, here about a factor of ten. But Eq. 14 also differs from token to token; the
+# A learning rate could compensate for the missing β, a factor of $1/\beta = 10$. But Eq. 14 also differs from token to token; the
 # derivative does not.
 #
 # Sources: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 5, Table 10, App. A.1 (DPO: Eq. 12–14); DPO,
