@@ -1,21 +1,30 @@
-# %% [markdown] 27 minutes, without the second reading
+# %% [markdown] 35 minutes, without the second reading
 # # 13 · Which estimator is quiet?
 #
-# REINFORCE pushes a completion along its *score* $s$, the gradient of its log-probability, times its reward. GRPO and Dr. GRPO first subtract the
-# mean reward of the group. (GRPO also divides by σ, the standard deviation of the group's rewards.) For one prompt all three push along the prompt's
+# REINFORCE pushes a completion along its *score* $s$, the gradient of its log-probability, times its reward. Dr. GRPO first subtracts the mean
+# reward of the group. GRPO then also divides by σ, the standard deviation of the group's rewards. For one prompt all three push along the prompt's
 # $\nabla p$ on average ([lesson 7](07_group_size.ipynb)). A single batch points there only roughly: its update is noisy. Does subtracting the mean
 # make it quieter?
 #
-# > **For one prompt, subtracting the mean reward makes the update quieter, unless the scores of wrong completions are long enough: in groups of eight
-# > more than 1.6 times as long as those of right ones if the prompt is solved half the time, more than 3.3 times if nine times of ten.**
+# > **Subtracting the mean reward makes one prompt's update quieter if the scores of its wrong completions are short, compared with those of its right
+# > ones, and noisier if they are long enough.**
 # >
-# > In our three base models subtracting the mean changes the cosine of a batch's update with $\nabla p$ by .07 to .15, dividing by σ by .015 at most.
+# > In our three base models subtracting the mean lowered the cosine of a batch's update with $\nabla p$ in two, by .07 and .15, and raised it in one,
+# > by .15. Dividing by σ changed it by .015 at most.
 #
-# So before you choose a baseline, compare how long the scores of right and of wrong completions are.
+# **The smallest case.** Half of a prompt's completions are right. With a number $b$ subtracted from the rewards, a right completion adds $(1-b)\,s$
+# to the update, a wrong one $-b\,s$. For every constant $b$ the mean is $\nabla p$ ([lesson 1](01_score_function.ipynb)): the signal. The rest is noise, so the
+# quietest $b$ is that with the smallest mean square. Let the scores of one kind be twice as long, with squared lengths of 4 against 1:
+#
+# | | $b = 0$: nothing | $b = ½$: the mean reward | $b = 1$ |
+# |---|---|---|---|
+# | wrong scores long | ½ · 1 = **.5** | ½ · ¼ · 1 + ½ · ¼ · 4 = .625 | ½ · 4 = 2 |
+# | right scores long | ½ · 4 = 2 | ½ · ¼ · 4 + ½ · ¼ · 1 = .625 | ½ · 1 = **.5** |
+#
+# It pays to ignore the noisy kind. Both cases occur in real models:
 
 # %% [fold]
 from itertools import product
-from math import ceil
 
 import numpy as np
 import torch
@@ -23,13 +32,10 @@ import torch
 from algorithms import rloo
 from lessons import identity
 from lessons.experiments import baselines, estimators, weights
-from lessons.experiments.grid import change, load_runs, markdown
+from lessons.experiments.grid import change, load_runs, markdown, select
 from lessons.experiments.paired import difference
 from lessons.workshop.kit import check, knob, show
-from lessons.workshop.parts.lesson_13 import (
-    mean_squares,
-    three_rules,
-)
+from lessons.workshop.parts.lesson_13 import mean_squares, three_rules
 
 STUDENTS = {task: task for task in weights.TASKS} | {"slips": estimators.SLIPS}
 results = load_runs(estimators.RESULTS)
@@ -48,22 +54,20 @@ columns = [(name, step) for name in STUDENTS for step in (0, 20)]
 rules = ("σ^1", "σ^2", "no baseline")
 table = {name: np.array([cosine(*column, name) for column in columns]) for name in rules}
 titles = [f"{name}\n{kind} scores longer" for name, kind in zip(STUDENTS, ("wrong", "right", "wrong"))]
-named = {"GRPO: − mean, ÷ σ": "σ^1", "Dr. GRPO: − mean": "σ^2", "REINFORCE": "no baseline"}
+named = {"− mean, ÷ σ": "σ^1", "− mean": "σ^2", "nothing": "no baseline"}
 show(three_rules(titles, {rule: np.array([by_seed(student, 0, name) for student in STUDENTS])
                           for rule, name in named.items()}))
-at_base = {name: values[::2] for name, values in table.items()}
-moved = abs(at_base["no baseline"] - at_base["σ^2"])
-assert moved.min().round(2) == 0.07 and moved.max().round(2) == 0.15
+change_by_mean = table["σ^2"] - table["no baseline"]
+assert [*change_by_mean[::2].round(2)] == [-0.07, 0.15, -0.15]  # the box
 alone = max(abs(by_seed(*column, "σ^1") - by_seed(*column, "σ^2")).max() for column in columns)
 below = by_seed("expressions", 20, "no baseline") < by_seed("expressions", 20, "σ^2")
 late = [estimators.cosine("expressions", 60, name) for name in ("no baseline", "σ^2")]
-in_19 = [np.mean([np.mean(stage["cosines"][name]) for stage in load_runs(baselines.MEASURED_STAGES)
-                  if (stage["task"], stage["step"]) == ("expressions", 60)])
-         for name in ("R", "R − mean")]
+in_19 = select(load_runs(baselines.MEASURED_STAGES), {"task": "expressions", "step": 60})
+by_batch = [np.array([stage["cosines"][name] for stage in in_19]) for name in ("R", "R − mean")]
+in_19 = [cosines.mean() for cosines in by_batch]
 assert below.sum() == 2 and late[0] < late[1] and in_19[0] > in_19[1]
 assert max(abs(table["σ^1"] - table["σ^2"])) <= 0.015
-quieter = table["no baseline"][1::2] > table["σ^2"][1::2]  # after 20 steps
-assert [*quieter] == [True, False, True]
+assert [*(change_by_mean[1::2] < 0)] == [True, False, True]  # after 20 steps
 averaged = np.array([cosine(*column, "σ^1 ÷ length") for column in columns])
 shorter = averaged - table["σ^1"]
 assert shorter.argmin() == 0
@@ -74,35 +78,22 @@ def worth(first, second):
     return (1 / table[first]**2 - 1) / (1 / table[second]**2 - 1)
 
 
-divided = worth("σ^1", "σ^2")
-extra = ceil(100 * (max(*divided, *1 / divided) - 1))  # %
-
 # %% [text]
-# *Three small models before training. A dot is the mean cosine between a batch's update (256 completions, scores summed over tokens) and the mean ∇p over
-# prompts; its line goes from the lowest to the highest of three repetitions. See first REINFORCE, without a baseline: ahead where wrong scores are longer,
-# behind where right ones are.*
+# *Three small models before training. What is done to the rewards: nothing (REINFORCE), − mean (Dr. GRPO), and ÷ σ, too (GRPO, but without its division by
+# length). A dot is the mean cosine between a batch's update (256 completions) and the mean ∇p over prompts; its line goes from the lowest to the highest of
+# three repetitions. See first "nothing": ahead where wrong scores are longer, behind where right ones are.*
 #
 # In *arithmetic* a prompt has one right answer and many different wrong guesses. In *expressions* `39?` asks for any expression with this value, such as
 # `#12+27`, and the usual wrong answer repeats the number. In *slips*, the same task, the model miscalculates in many ways.
 #
-# ## Two kinds of completions, in numbers
+# ## The ratio that decides
 #
-# A completion of reward $R$, 1 or 0, adds $(R - b)\,s$ to the update. For every constant $b$ the mean is $\nabla p$ ([lesson 1](01_score_function.ipynb)): the
-# signal. What a completion adds beyond it is noise. So the quietest $b$ is that with the smallest mean square.
-#
-# Let half the completions be right. Right scores have the squared length 1, wrong ones 4. With $b = 0$ only right ones count: $½ \cdot 1 = .5$. With
-# $b = ½$ all count half: $½ \cdot ¼ \cdot 1 + ½ \cdot ¼ \cdot 4 = .625$.
-#
-# | | $b = 0$ | $b = ½$ | $b = 1$ |
-# |---|---|---|---|
-# | wrong scores long | **.5** | .625 | 2 |
-# | right scores long (4 against 1) | 2 | .625 | **.5** |
-#
-# It pays to ignore the noisy kind. In general, with $q = 1 - p$ and the mean $\|s\|^2$ of right and of wrong completions, $a_+$ and $a_-$:
+# Let a prompt be solved with probability $p$, and let $q = 1 - p$. The mean $\|s\|^2$ is $a_+$ for right completions and $a_-$ for wrong ones. Then
 #
 # $$\mathbb E\,\|(R-b)\,s\|^2 = p\,(1-b)^2\,a_+ + q\,b^2\,a_-$$
 #
-# Lesson 1, step 4: "The best baseline is a mean reward in which completions with long scores weigh more." In the two rows above $b^*$ is .2 and .8.
+# Lesson 1, step 4: "The best baseline is a mean reward in which completions with long scores weigh more." In the smallest case this best one, $b^*$, is .2
+# where wrong scores are long and .8 where right ones are.
 
 # %% [fold]
 def moments(stage):
@@ -191,11 +182,11 @@ assert abs(exact / expected - 1) < 1e-12
 ps, others = np.array([0.5, 0.5, 1 / 8, 0.5, 0.9]), np.array([1, 7, 7, 7, 7])
 own = ps * (1 - ps) / others
 limit = ps * (1 - (1 - ps) ** 2 - own) / ((1 - ps) * (ps**2 + own))  # of a₋/a₊, by `expected`
-assert np.allclose(limit, [1, 2.5, 1, 1.6**2, 3.3**2], rtol=0.03)
+assert np.allclose(limit, [1, 2.5, 1, 1.6**2, 3.3**2], rtol=0.03) and round(limit[-1], 1) == 10.7
 
 # %% [markdown]
-# *The mean square over that of the best constant, $b^*$: lower is quieter. Set the ratio to 0.125. Then look for the ratio at which
-# $b = 0$ and $b = p$ are equally quiet, at $p = .5$ and at .9.*
+# *The mean square at each constant $b$, over that at the best one, $b^*$: lower is quieter. Set the ratio $a_-/a_+$ to 0.125. Then look for the ratio
+# at which $b = 0$ and $b = p$ are equally quiet, at $p = .5$ and at .9.*
 #
 # **1. Which is quieter?** Given many completions to one prompt, their rewards and scores (one row each): how many times as large is the mean of
 # $\|(R - b)\,s\|^2$ with $b = p$, their mean reward, as with $b = 0$?
@@ -221,19 +212,21 @@ def noise_ratio(R, scores):
 
 
 # %% [markdown]
-# Above 1, subtract nothing. By lesson 1's exercise 2 this is so exactly if
+# Above 1, subtract nothing. As you know from lesson 1's exercise 2, this is so exactly if
 #
 # $$\frac{a_-}{a_+} > \frac{2-p}{1-p} = 1 + \frac1q$$
 #
-# At $p = ½$ the limit is 3, at .9 it is 11. (These lengths are squared: $1.7^2$ and $3.3^2$.)
+# At $p = ½$ the limit is 3, at .9 it is 11. (These lengths are squared: wrong scores must be 1.7 and 3.3 times as long.)
 #
-# **In a group** $b$ is the mean of the $G - 1$ others. (With the own reward in it the direction is the same.) It varies, independently of the own completion, with
-# variance $pq/(G-1)$. At $G = 8$ and $p = ½$ that is $.25/7 = .036$, so both $(1-b)^2$ and $b^2$ have the mean $.25 + .036 = .286$. With $b = 0$ the mean square
-# is $½\,a_+$, with the group's mean $½ \cdot .286\,(a_+ + a_-)$: equal at $a_-/a_+ = 2.5 = 1.6^2$, the box's number. In general the limit at $p = ½$ is $3 - 4/G$:
-# **1 in groups of two, 2.5 in groups of eight, 3 in large ones.** Below $p = 1/G$ equal lengths are enough.
+# **New here: in a group $b$ varies.** Let it be the mean of the $G - 1$ others. (With the own reward in it the direction is the same.) It does not depend on
+# the own completion, and its variance is $pq/(G-1)$. At $G = 8$ and $p = ½$ that is $.25/7 = .036$, so both $(1-b)^2$ and $b^2$ have the mean
+# $.25 + .036 = .286$. With $b = 0$ the mean square is $½\,a_+$, with the group's mean $½ \cdot .286\,(a_+ + a_-)$. They are equal at $a_-/a_+ = 2.5$, where
+# wrong scores are 1.6 times as long. In general the limit at $p = ½$ is $3 - 4/G$: **1 in groups of two, 2.5 in groups of eight, 3 in large ones.** Below
+# $p = 1/G$ equal lengths are enough. (At $p = .9$ in groups of eight the limit is 10.7; the formula is exercise 3 of
+# [lesson 19](19_which_baseline.ipynb).)
 
 # %% [text]
-# Measured (medians over {=len(results[0]["of prompts"])} held-out prompts and {=seeds} seeds), the last column says what the orange dots show: ahead, behind, ahead.
+# The three models (medians over {=len(results[0]["of prompts"])} held-out prompts and {=seeds} repetitions). The last column agrees with the orange dots: ahead, behind, ahead.
 #
 # {=predicted}
 #
@@ -269,49 +262,47 @@ def completions_for(target, cosine, n):
 # By your formula Dr. GRPO needs {=worth("σ^2", "no baseline")[0]:.1f} times as many completions as REINFORCE on arithmetic and {=worth("σ^2", "no baseline")[4]:.1f} times on slips, to be as quiet. On
 # expressions REINFORCE needs {=worth("no baseline", "σ^2")[2]:.1f} times as many as Dr. GRPO.
 #
-# ## Why ÷ σ hardly matters
+# ## ÷ σ hardly matters, ÷ length can
 #
 # If $k$ of the $G$ completions are right, $\sigma = \sqrt{k(G-k)}/G$: one number for the whole group. Dividing by it leaves the direction of the
 # group's update as it is. It changes only how much the group counts in the batch. In groups of eight σ runs from $\sqrt7/8$ ($k = 1$) to $4/8$
-# ($k = 4$), so one group gains on another a factor of $4/\sqrt7 = 1.51$ at most.
+# ($k = 4$), so one group gains a factor of $4/\sqrt7 = 1.51$ on another at most.
 #
-# Before training and after 20 steps the noisier of GRPO and Dr. GRPO needs at most {=extra} % more completions.
+# **÷ length can matter as much as the baseline.** `grpo.py` also divides each completion by its length. On arithmetic before training wrong completions
+# are short and noisy, and this makes short ones count more: the cosine falls from {=table["σ^1"][0]:.2f} to {=averaged[0]:.2f}. In our other five cases (three models, before training
+# and after 20 steps) it changes by {=abs(shorter[1:]).max():.2f} at most.
 #
-# ## Its limit: a batch has many prompts
+# ## The limit: a batch has many prompts
 #
 # The rule speaks of one prompt. In batches it held in all three base models, and after 20 steps of GRPO on arithmetic and slips. After 20 steps on expressions
-# it failed. There it recommends no baseline on {=later:.0f} % of the prompts, but without one a batch's cosine is {=table["no baseline"][3]:.2f}, with one {=table["σ^2"][3]:.2f} (and higher in two of three
-# repetitions). After 60 steps on expressions our two sets of batches disagree:
+# it failed. There it recommends no baseline for {=later:.0f} % of the prompts; yet the batch's cosine is {=table["no baseline"][3]:.2f} without and {=table["σ^2"][3]:.2f} with one. After 60 steps two
+# measurements, of 48 batches each, disagree: {=late[0]:.2f} without and {=late[1]:.2f} with one here, {=in_19[0]:.2f} and {=in_19[1]:.2f} in [lesson 19](19_which_baseline.ipynb). Neither
+# is firm: each has three repetitions, and single batches of lesson 19 have, with the mean subtracted, cosines from −{=-by_batch[1].min():.2f} to {=by_batch[1].max():.2f}.
 #
-# | cosine | no baseline | the group's mean |
-# |---|---|---|
-# | here | {=late[0]:.2f} | {=late[1]:.2f} |
-# | in [lesson 19](19_which_baseline.ipynb) | {=in_19[0]:.2f} | {=in_19[1]:.2f} |
+# So $a_-/a_+$ says which baseline to try first. A run cannot know $\nabla p$, but it can have exercise 1's ratio, from one gradient for each completion.
 #
-# So $a_-/a_+$ says which baseline to try. To know, compare the cosines of your batches, in more than one run.
+# **Less noise need not mean more learning.** On expressions the base model's ratio says "subtract"; yet in lesson 19 subtracting nothing trained best there.
+# To decide, train both.
 #
 # ## To remember
 #
 # - For one prompt $b = 0$ is quieter than $b = p$ exactly if $a_-/a_+ > 1 + 1/q$: ignore the noisy kind. In groups the limit is lower.
-# - ÷ σ only changes how much whole groups count, at $G = 8$ by a factor of 1.51 at most.
-# - A cosine is worth completions: the number needed grows like $\cos^2/(1 - \cos^2)$.
-# - The ratio changes as the model learns, and a batch need not follow it. All our models are small and of one architecture.
+# - ÷ σ only changes how much whole groups count, at $G = 8$ by a factor of 1.51 at most. ÷ length can change more.
+# - A higher cosine saves completions: the number needed grows like $\cos^2/(1 - \cos^2)$.
+# - The ratio changes as the model learns, a batch need not follow it, and the quieter rule need not train better. All our models are small.
 #
-# ## For a second reading (8 minutes): does quiet mean fast?
+# ## For a second reading (15 minutes): does quiet mean fast?
 #
 # We trained with five powers of σ as a group's weight, all else GRPO's, without KL, and every optimizer step scaled to one length (ten seeds, 60
 # batches of 32 × 8). σ is GRPO's weight, σ² Dr. GRPO's; the two are nearly equally quiet (in a single repetition their cosines differ by up to {=alone:.3f}).
 #
 # **σ² differs from σ by small amounts, both ways.** We compared them on two tasks, at three lengths of step, with and without ÷ length, at the end and
-# over training. The differences run from {=shown(lowest)} to {=shown(highest)} points of accuracy, and {=undecided} of {=len(of_power["σ^2"])} 95 % intervals contain 0.
+# over training. The differences run from {=shown(lowest)} to {=shown(highest)} points of accuracy, and {=undecided} of {=len(of_power["σ^2"])} 95 % intervals contain 0. A larger power tends
+# to be ahead, σ³ by up to {=shown(cubed)} points. But noise need not be the reason: on five new seeds "the quieter power wins" was right in {=quieter} of {=decided} significant
+# comparisons, and so was "the larger power wins".
 #
-# **A larger power tends to be ahead**, σ³ by up to {=shown(cubed)} points. We cannot say that noise is the reason: on five new seeds the rule
-# "the quieter power wins", fixed in advance, was right in {=quieter} of {=decided} significant comparisons, and so was "the larger power wins".
-#
-# **÷ length can matter as much as the baseline.** On arithmetic before training wrong completions are short and noisy, and a mean over tokens makes
-# short ones count more: GRPO's cosine falls from {=table["σ^1"][0]:.2f} to {=averaged[0]:.2f}. In the other five cases it changes by {=abs(shorter[1:]).max():.2f} at most. Such an update does not point
-# along $\nabla p$ even on average, which may be part of the fall. Without ÷ length GRPO gains {=min(undivided[0]):.1f} to {=max(undivided[0]):.1f} points over training on arithmetic,
-# and at most {=max(undivided[1]):.1f} on expressions.
+# **Without ÷ length** GRPO gains {=min(undivided[0]):.1f} to {=max(undivided[0]):.1f} points over training on arithmetic, and at most {=max(undivided[1]):.1f} on expressions. An update with ÷ length does
+# not point along $\nabla p$ even on average.
 #
 # **Progress and noise by k.** GRPO's update of one group is $g = \sigma\,(\bar s_+ - \bar s_-)$, with the mean scores of its right and wrong completions.
 # Let their scores have the means $m_\pm$ and the variances $v_\pm$, summed over parameters, and $\Delta m = m_+ - m_-$. For each $k$
@@ -322,10 +313,10 @@ def completions_for(target, cosine, n):
 # The update's *progress* for its own prompt, $\langle g, \Delta m\rangle / \|\Delta m\|^2$, has the mean σ, whatever the variances. The last term is noise. If
 # $v_- > v_+$ it grows with $k$: groups with $k$ and with $G-k$ right make the same progress, and the longer update is the noisier one.
 #
-# **Whose progress?** Now measure it along the gradient of all prompts together; then $k$ and $G-k$ may differ. On arithmetic before training groups with one
-# wrong completion of eight have {=lone[0]:.0%} of the squared length and {=lone[1]:.0%} of the progress: what moves an easy prompt need not help the others. After
-# 60 steps groups with one or two wrong make {=min(late_progress):.0%} to {=max(late_progress):.0%} of the progress; they are {=min(few):.0%} to {=max(few):.0%} of the mixed groups. They are noisy, and must
-# be kept: dropping them costs {=min(costs):.0f} to {=max(costs):.0f} points of accuracy.
+# Along the gradient of all prompts together $k$ and $G-k$ may differ. On arithmetic before training groups with one wrong completion of eight have
+# {=lone[0]:.0%} of the squared length and {=lone[1]:.0%} of the progress: what moves an easy prompt need not help the others. After 60 steps groups with one or two wrong make
+# {=min(late_progress):.0%} to {=max(late_progress):.0%} of the progress; they are {=min(few):.0%} to {=max(few):.0%} of the mixed groups. They are noisy, and must be kept: dropping them costs {=min(costs):.0f} to {=max(costs):.0f}
+# points of accuracy.
 #
 # Sources: the length as "exactly the group reward standard deviation": [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), §3; the best baseline:
 # [Greensmith, Bartlett and Baxter 2004](https://www.jmlr.org/papers/v5/greensmith04a.html). The true gradient comes from
