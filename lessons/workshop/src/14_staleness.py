@@ -1,16 +1,16 @@
-# %% [markdown] 33 minutes, without the second reading
+# %% [markdown] 35 minutes, without the second reading
 # # 14 · One gradient until the ratio moves
 #
 # A batch of completions is often used for several updates. From the second update on, the policy is no longer the one that sampled them. A token's
-# probability now, over its probability when it was sampled, is its *ratio* $\rho$. Six algorithms, named at the end, differ in what they do about
+# probability now, over its probability when it was sampled, is its *ratio* $\rho$. Six algorithms (full names at the end) differ in what they do about
 # such ratios: GRPO, GSPO, GMPO, DPPO, SAPO and CISPO. They are built from two parts: a *weight* on each token, and a *bound* that stops it. The
 # lesson compares the six by formula, and trains only the two parts.
 #
-# > **Until the policy has moved, the six have one gradient, up to averaging over tokens; then each weights a token by a ratio, and they
-# > differ in where a token that has moved is stopped or fades out, if at all.**
+# > **Until the policy has moved, the six have one gradient, up to averaging over tokens. Then each weights a token by a ratio; they differ in where a
+# > token that has moved is stopped or fades out, if anywhere.**
 # >
-# > In our runs the weight alone or the bound alone did as well as both, with short steps. With steps four times as long every run ended more than
-# > 20 points lower, and those without a bound below .3.
+# > In our runs the weight alone or the bound alone did as well as both, with short steps. With steps four times as long every arm ended, on average,
+# > more than 20 points lower, and those without a bound below .3.
 #
 # So before you choose among six names, shorten the steps.
 
@@ -56,23 +56,24 @@ pushes = markdown(["ratio after", *uses], rows)
 # %% [text]
 # *Each method moves a token along the gradient of its log-probability, times its advantage $A$, times the factor drawn here. See first the black
 # point: at ratio 1 all six factors are 1. Then follow a curve to the right until it drops to 0: there the method stops the token.* (Completions of one
-# token, of probability $p$ when it was sampled.)
+# token, of probability $p$ when it was sampled. GSPO's bound looks strict because its ratio is a mean over tokens, which moves less than a single one.)
 #
 # ## One token in numbers
 #
 # A token of a right completion ($A > 0$) had probability .15 when it was sampled, as in the picture. Now it has .195, so
 # $\rho = 1.3$:
 #
-# | method | weight | what it stops | factor at 1.3 |
+# | method | loss of a token | what it stops | factor at 1.3 |
 # |---|---|---|---|
-# | GRPO | $\rho$ | the token, at ratio 1.2 or .8 | {=at["GRPO"]:.3g} |
-# | GSPO | $\bar\rho$, the geometric mean over a completion | the completion, when $\bar\rho$ is about 1 % from 1: a mean moves less than a token | {=at["GSPO"]:.3g} |
-# | GMPO | $\bar\rho$ of the bounded ratios | the token, at $e^{.4} = 1.49$ or $e^{-.4} = .67$ | {=at["GMPO"]:.3g} |
-# | DPPO | $\rho$ | the token, once its *probability* has changed by .2: here at ratio 2.33 | {=at["DPPO"]:.3g} |
-# | SAPO | $\rho$ | nothing; above 2, where its factor is largest, the token fades out | {=at["SAPO"]:.3g} |
-# | CISPO | $\rho$, at most 5 | nothing | {=at["CISPO"]:.3g} |
+# | GRPO | $-\min\big(\rho A,\ \mathrm{clip}(\rho, .8, 1.2)\,A\big)$ | the token, at ratio 1.2 or .8 | {=at["GRPO"]:.3g} |
+# | GSPO | the same, with $\bar\rho$ for $\rho$ and a narrow clip | the completion, when $\bar\rho$ is about 1 % from 1 | {=at["GSPO"]:.3g} |
+# | GMPO | $-\bar\rho A$, each ratio in $\bar\rho$ bounded | the token, at $e^{.4} = 1.49$ or $e^{-.4} = .67$ | {=at["GMPO"]:.3g} |
+# | DPPO | $-\rho A$ | the token, once its *probability* has changed by .2: here at ratio 2.33 | {=at["DPPO"]:.3g} |
+# | SAPO | $-\frac4\tau\,\mathrm{sigmoid}(\tau(\rho - 1))\,A$, here $\tau = 1$ | nothing; above 2, where its factor is largest, the token fades out | {=at["SAPO"]:.3g} |
+# | CISPO | $-\mathrm{sg}[\min(\rho, 5)]\,A\,\log\pi$ | nothing | {=at["CISPO"]:.3g} |
 #
-# The upper four stop a token only on the side to which its push moves it: above 1 where $A > 0$, below 1 where $A < 0$.
+# $\bar\rho$ is the geometric mean of a completion's ratios; $\mathrm{sg}$, stop-gradient, makes a constant. The upper four stop a token only on the side to
+# which its push moves it: above 1 where $A > 0$, below 1 where $A < 0$.
 #
 # ## Why there is one gradient
 #
@@ -80,13 +81,13 @@ pushes = markdown(["ratio after", *uses], rows)
 # $\nabla\rho_t = \rho_t\,\nabla\ell_t$, and at $\rho_t = 1$ the ratio has the gradient of the log-probability. The rest is three cases:
 #
 # 1. *The ratio within bounds* (GRPO, DPPO, CISPO). At 1 no bound binds: $\nabla(\rho_t A) = A\,\nabla\ell_t$. CISPO's
-#    $\mathrm{sg}[\min(\rho_t, 5)]\,A\,\ell_t$ has this gradient directly. ($\mathrm{sg}$, stop-gradient: a constant when differentiating.)
+#    $\mathrm{sg}[\min(\rho_t, 5)]\,A\,\ell_t$ has this gradient directly.
 # 2. *One ratio for a completion $y$* (GSPO, GMPO). $\nabla(\bar\rho A) = \bar\rho A\,\frac1{|y|}\sum_t\nabla\ell_t$, at $\bar\rho = 1$ the
-#    mean of $A\,\nabla\ell_t$ over its tokens. The others have it after averaging.
+#    mean of $A\,\nabla\ell_t$ over its tokens. Averaged over a completion, the gradients of case 1 are the same.
 # 3. *A smooth function of the ratio* (SAPO): yours.
 #
 # **1. SAPO at ratio 1.** SAPO's loss of a token is $-A\,g(\rho)$ with $g(\rho) = \frac4\tau\,\mathrm{sigmoid}(\tau(\rho - 1))$. Its gradient
-# is a factor times $-A\,\nabla\ell$. Which factor?
+# is a factor times $-A\,\nabla\ell$. Which factor, for any $\tau$?
 
 
 # %% [exercise]
@@ -154,8 +155,8 @@ assert largest < 1e-12 and min(apart.values()) > 0.02
 # %% [markdown]
 # ## Weight or bound?
 #
-# Take the two parts apart. The *weight* alone is CISPO, *both* are GRPO's clip. None of the six is the *bound* alone. Their factors, and those of
-# *neither*:
+# Take the two parts apart. The *weight* alone is CISPO, *both* are GRPO's clip. None of the six is the *bound* alone. Here are the factors of all four
+# combinations:
 #
 # | token | neither | weight | bound | both |
 # |---|---|---|---|---|
@@ -227,18 +228,15 @@ def ratio_after(n, d, weight, bound):
 # {=pushes}
 #
 # - *Neither*: the token is pushed on and on.
-# - *Weight*: the factor is the ratio itself, so a falling token is pushed ever less. But nothing stops it, and for $A > 0$ the weight *grows* with
-#   the ratio.
+# - *Weight*: a falling token is pushed ever less. But nothing stops it, and for $A > 0$ the weight *grows* with the ratio.
 # - *Bound*: it looks at the ratio before each update. So a token passes .8 by one step and no more; a longer step passes it by more.
-#
-# So tokens should move furthest with neither, and least with a bound.
 #
 # ## In training
 #
 # Four arms, all with GRPO's advantages and averages, without KL. A batch of 256 completions is used in four epochs of 8 updates. Every optimizer
 # step of a run moves the weights by one length, so that arms differ in direction only. Ten seeds, twelve batches each.
 #
-# *Where does this cost accuracy, and which arm most? Guess, then open the output (…).*
+# *At which of three lengths of step, .008, .016 or .032, does the weight alone begin to lag behind both? Guess, then open the output (…).*
 
 # %% [fold] guess
 runs = load_runs(staleness.RESULTS)
@@ -283,31 +281,33 @@ repeated = [run["accuracy"][-1] for i in range(1, staleness.REPEATS + 1)
 of_repeats, of_seeds = staleness.sds(runs)
 rows = [[rate, ahead(CLIP, CISPO, epochs=4, rate=float(rate))] for rate in ("1e-4", "2e-4", "4e-4")]
 at_one_rate = markdown(["rate", "CISPO below GRPO's clip, points"], rows)
-stops = {arm: mean("stopped", arm=arm, staleness=32) for arm in (CLIP, "GSPO")}
-moved = {arm: mean("moved", arm=arm, epochs=4) for arm in (CLIP, CISPO)}
+moved = [mean("moved", arm=CLIP, **step) for step in staleness.REUSE]  # three rates, then lengths
+assert all(0.8 < moved[i + 3] / moved[i] < 1 for i in range(3))
 
 # %% [text]
-# *See first the order on the left, at every length of step. (Means over tokens and updates; bands: 95 % intervals over seeds.)*
+# *See first the order on the left, at every length of step. (Points: means over seeds, on the left also over tokens and updates. Bands: 95 % intervals.)*
 #
 # - **Tokens move furthest with neither, and least with a bound**, as your table says. But it was made after the runs, and leaves out shared parameters
 #   and pushes upwards.
 # - **With short steps either part is enough.** At .008 the arm with neither ends {=ahead(CLIP, OLD, **short)} points below the arm with both. The
 #   other three cannot be told apart.
-# - **Long steps need the bound.** At .032 the arms with a bound end at {=end(UNWEIGHTED, **long)} and {=end(CLIP, **long)}, with the weight at {=end(CISPO, **long)}, with
-#   neither at {=end(OLD, **long)}. No arm is good there.
-# - **Shorten the steps first.** Steps of .008 with neither end as high as the best arm at .016.
+# - **Long steps need the bound.** The weight alone ends {=ahead(CLIP, CISPO, **middle)} points below both at .016, which is undecided, and {=ahead(CLIP, CISPO, **long)} at .032.
+#   There the arms with a bound end at {=end(UNWEIGHTED, **long)} and {=end(CLIP, **long)}, the weight at {=end(CISPO, **long)} and neither at {=end(OLD, **long)}: no arm does well.
+# - **Shorten the steps first.** Steps of .008 with neither end as high as the best arm at .016. We tried none shorter.
 #
-# This is one task of short completions and one small model.
+# *How long is .008?* In this loop the three lengths move tokens nearly as far as learning rates of 1e-4, 2e-4 and 4e-4 (mean $|\log\rho|$ with both parts:
+# {=moved[3]:.3f}, {=moved[4]:.3f}, {=moved[5]:.3f} against {=moved[0]:.3f}, {=moved[1]:.3f}, {=moved[2]:.3f}). `grpo.py` has 2e-4, but 4 updates a batch, not 32. This is one task of short
+# completions and one small model.
 #
 # ## To remember
 #
 # - With one update per rollout batch all six methods are one, up to how they average over tokens ([lesson 5](05_length.ipynb)) and as long
 #   as the sampler is the trainer ([lesson 18](18_precision.ipynb)).
 # - The weight slows a token that falls. The bound stops it, one step late.
-# - Shorten the steps first. Only steps that cost every arm more than 20 points needed the bound.
+# - Shorten the steps first. Only steps that cost every arm more than 20 points on average needed the bound.
 # - Compare methods at equal steps, not only at equal rates, and never by one run.
 #
-# ## For a second reading (6 minutes)
+# ## For a second reading (10 minutes)
 #
 # **All differences, and completions that are used once, late.** Accuracy at the end of the arm with both, and differences in points. In the first row a
 # batch is cut into $U = 32$ updates of 32 completions, each used once: the last are 31 updates old (6,144 completions, five seeds).
@@ -315,28 +315,23 @@ moved = {arm: mean("moved", arm=arm, epochs=4) for arm in (CLIP, CISPO)}
 # {=differences}
 #
 # By the means the bound alone ends at least as high as both; each difference is undecided. So is the bound's lead over the weight at .016,
-# {=ahead(UNWEIGHTED, CISPO, **middle)} points. The weight corrects each token for itself, not for the tokens before it, which the older policy sampled too ([lesson 18](18_precision.ipynb)).
-#
-# **Four corrections for stale completions.** In that row GSPO and clip-higher (GRPO's clip with DAPO's wider range upwards) end at
-# {=end("GSPO", staleness=32)} and {=end("clip-higher", staleness=32)}. They are not alike: GSPO stops {=stops['GSPO']:.0%} of the tokens, GRPO's clip {=stops[CLIP]:.0%}, CISPO none.
+# {=ahead(UNWEIGHTED, CISPO, **middle)} points. In the row *once*, GSPO and clip-higher (GRPO's clip with DAPO's wider range upwards) end at
+# {=end("GSPO", staleness=32)} and {=end("clip-higher", staleness=32)}: between the four corrections no difference is seen.
 #
 # **At one learning rate CISPO leads, then trails.** Used four times at 2e-4, it is {=ahead(CISPO, CLIP, 0, epochs=4)} points above GRPO's clip after 768 completions. At the end:
 #
 # {=at_one_rate}
 #
-# But at one rate its ratios move further ($|\log\rho|$ is {=moved[CISPO]:.3f} on average, against {=moved[CLIP]:.3f}). At equal steps of .008 and .016 nothing separates the two.
+# But at one rate its ratios move further ($|\log\rho|$ is {=mean("moved", arm=CISPO, epochs=4):.3f} on average, against {=moved[1]:.3f}). At equal steps of .008 and .016 nothing separates the two.
 #
 # **A single run cannot be repeated on another machine.** We repeated one run ten times, each with the base model's weights changed by about
 # one rounding of float32. The ends lie between {=min(repeated):.3f} and {=max(repeated):.3f}; their standard deviation is
 # {=100 * of_repeats:.1f} points, over ten seeds {=100 * of_seeds:.1f}. Another rounding (another processor, another version of a library)
 # changes a sampled token, and the run goes another way. Means over seeds can be repeated, within their intervals.
 #
-# **Predictions.** Of the {=len(held)} in `staleness.py` {=sum(held)} held, judged by the means alone. They were written after an earlier version of
-# these runs, with other draws, in which 4 of 9 had failed.
-#
-# SAPO, GMPO and DPPO are in [`losses.py`](workshop/losses.py), and we did not train them; the others are scripts of this repository. GSPO's paper has
-# bounds .03 and .04 % from 1, for completions of thousands of tokens, whose mean ratio hardly moves. Ours have a few dozen, and `gspo.py` a range
-# thirty times as wide.
+# **Limits of the comparison.** Of {=len(held)} predictions in `staleness.py` {=sum(held)} held, judged by the means alone; they were written after an earlier version
+# of these runs, in which 4 of 9 had failed. SAPO, GMPO and DPPO are in [`losses.py`](workshop/losses.py), and we did not train them. GSPO's paper has
+# bounds .03 and .04 % from 1, for completions of thousands of tokens; ours have a few dozen, and `gspo.py` a range thirty times as wide.
 #
 # Names and sources: group relative (GRPO), group sequence (GSPO, [2507.18071](https://arxiv.org/abs/2507.18071) Eq. 5, 7), clipped
 # importance-sampling-weight (CISPO, [2506.13585](https://arxiv.org/abs/2506.13585) Eq. 4, 5), soft adaptive (SAPO,
