@@ -85,8 +85,8 @@ def blamed(values, mistake, R, reward_too=0):
 GAE = {
     "λ = 0": lambda rewards, values, gae_lambda: gae(rewards, values, 0.0),
     "λ = 1": lambda rewards, values, gae_lambda: gae(rewards, values, 1.0),
-    "earlier errors": partial(gae, counted=np.tril),
-    "λ on the next value": (
+    "bug: sums earlier errors": partial(gae, counted=np.tril),
+    "bug: λ times the next value": (
         lambda rewards, values, gae_lambda: faded(rewards, gae_lambda) - values
     ),
 }
@@ -103,9 +103,9 @@ CHECKS = {
             for gae_lambda in (0.95, 0.5)
         ],
         "mistakes": {
-            "later errors count, not those before it": GAE["earlier errors"],
+            "later errors count, not those before it": GAE["bug: sums earlier errors"],
             "λ belongs to A_{t+1} only; on V_{t+1} it acts like a discount": (
-                GAE["λ on the next value"]
+                GAE["bug: λ times the next value"]
             ),
             "that is λ = 1: the return minus the value": GAE["λ = 1"],
             "that is λ = 0: the later errors are missing": GAE["λ = 0"],

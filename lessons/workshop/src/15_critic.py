@@ -1,4 +1,4 @@
-# %% [markdown] 31 minutes, without the second reading
+# %% [markdown] 35 minutes, without the second reading
 # # 15 · PPO's critic
 #
 # REINFORCE gives every token of a completion the same advantage. PPO (proximal policy optimization) trains a second network, the
@@ -8,9 +8,9 @@
 # > **With λ = 1 the critic is only a baseline: however bad it is, the mean of a completion's gradient stays right; a smaller λ trusts the
 # > critic's judgement of single tokens.**
 # >
-# > Our critic, after eight steps with few written mistakes to learn from, saw none of 16 mistakes.
+# > Our critic, trained on 2,048 completions of which only 21 write a mistake, saw none of 16 mistakes in others.
 #
-# It judged a completion's form. So before you lower λ, draw a critic's values along some wrong completions. Here is one of `10-6+48?`, with
+# It judged whether steps were written out. So before you lower λ, draw a critic's values along some wrong completions. Here is one of `10-6+48?`, with
 # the mistake `10-6=14`. The **true value** of a prefix is the share of 64 continuations that end right. Move λ, then choose another completion.
 
 # %% [fold]
@@ -47,9 +47,10 @@ critic = ppo.Critic(policy)
 config = ppo.Config(kl_coef=0.0)  # the policy is its own reference: no KL yet
 optimizer = torch.optim.AdamW(critic.parameters(), lr=config.critic_learning_rate,
                               weight_decay=0.0)
-generator, rng = torch.Generator().manual_seed(0), random.Random(0)
+generator, rng, written = torch.Generator().manual_seed(0), random.Random(0), 0
 for _ in range(8):
     rollout, R = collect(policy, tokenizer, arithmetic, 32, 8, rng, generator)
+    written += sum(map(is_worked, np.array(rollout.texts)[R.ravel() == 0]))  # and are wrong
     rollout.values = in_passes(critic, rollout, config.max_tokens_per_pass).detach()
     white, rollout.returns = ppo.compute_advantages(  # (256, T) both
         rewards=torch.from_numpy(R).float(), values=rollout.values, mask=rollout.mask,
@@ -76,8 +77,8 @@ worked = torch.tensor([is_worked(text) for text in held_out.texts])  # are steps
 
 first = 32 * [problem.expression for problem in problems].index("10-6+48")
 kinds = {(bool(worked[i]), int(R[i])): i for i in range(first, first + 32)}
-shown = {"steps, right": kinds[True, 1], "steps, wrong": kinds[True, 0],
-         "no steps, right": kinds[False, 1], "no steps, wrong": kinds[False, 0]}
+shown = {"right, with steps": kinds[True, 1], "wrong, with steps": kinds[True, 0],
+         "right, without": kinds[False, 1], "wrong, without": kinds[False, 0]}
 # True values: the share of right ones among 64 continuations of each prefix
 task, generator = problems[first // 32], torch.Generator().manual_seed(2)
 prefixes = {i: [held_out.texts[i][:t] for t in range(last[i] + 1)] for i in shown.values()}
@@ -94,16 +95,16 @@ def draw(completion, gae_lambda):
     values = {"the critic": V[i, : last[i] + 1], "the true values": truth[i]}
     A = {name: advantages(R[i].view(1, 1), each.view(1, -1), gae_lambda)[0]
          for name, each in values.items()}
-    title = f"{completion}, λ = {gae_lambda:.2f}"
+    title = f"{completion}; λ = {gae_lambda:g}"
     return blame(held_out.texts[i], values, A, slip_of(truth[i], R[i]), title)
 
 
-choices = ["steps, wrong", "steps, right", "no steps, wrong", "no steps, right"]
+choices = ["wrong, with steps", "right, with steps", "wrong, without", "right, without"]
 knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.0))
 
-# %% [markdown]
-# *Above: the value before each token. Below: its advantage. (∎: end of the completion.) See first the shaded mistake: the true value falls
-# there from .9 to 0, the critic's does not.*
+# %% [text]
+# *Above: the value before each token. Below: its advantage, by which an update pushes it up or down. (∎: end of the completion.) See first the
+# shaded mistake: the true value falls there from .9 to 0, the critic's does not.*
 #
 # At λ = 0 only the true values blame the mistake. The critic blames the last token, where the reward arrives. At λ = 1 the reward decides:
 # the critic blames nearly all tokens alike.
@@ -138,11 +139,12 @@ knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.0))
 #
 # Given the tokens before $t$, the score of $y_t$ has mean 0. This is step 2 of [lesson 1](01_score_function.ipynb), for one token:
 # "Probabilities sum to 1 whatever the parameters are, so the mean score is zero." $V_t$ multiplies this score and is fixed by then. So it drops
-# out, **however bad the critic**. For $\lambda < 1$ later values remain, which depend on $y_t$. In general the mean
+# out, **however bad the critic**. For $\lambda < 1$ values *after* $y_t$ remain, and these depend on $y_t$. In general the mean
 # is then right only if those values are.
 #
 # `ppo.py` also **whitens**: it shifts and scales a batch's advantages to mean 0 and variance 1 over its tokens. And it divides by the batch's
-# number of tokens, as in [lesson 5](05_length.ipynb). In large batches both hardly bend the mean.
+# number of tokens, as in [lesson 5](05_length.ipynb). In a large batch shift, scale and divisor are nearly constants, so the mean keeps nearly its direction.
+# ({=100 * turned:.0f} % of the tokens of our last batch change sign.)
 #
 # **1. Write GAE** for one completion, with γ = 1. It then trains a policy, with a critic that sees each mistake one token late.
 
@@ -158,9 +160,8 @@ check("15.1", gae)
 trains("15.1", gae)
 
 # %% [markdown]
-# *A completion has 16 tokens, each right with probability .9 at first, and passes if all are right; advantages whitened. See first that the curve
-# named "right", with λ = .7, rises faster than those of 0 and 1: this is what GAE is for. λ = 0 misses the mistakes, which this critic sees late. λ = 1 adds the noise
-# of later tokens. The last two are bugs: "earlier errors" sums over the past, "λ on the next value" multiplies $V_{t+1}$ by λ, too.*
+# *A completion has 16 tokens, each right with probability .9 at first, and passes if all are right. See first the curve named "right", with λ = .7: it rises
+# faster than those of 0, which misses the mistakes that this critic sees late, and of 1, which adds the noise of later tokens. This is what GAE is for.*
 
 # %% [hint]
 # Write $A_t$ in terms of $A_{t+1}$. At which end do you begin, and with what value?
@@ -258,13 +259,14 @@ say(markdown(["pairs from", "right one valued more", "pairs"], rows))
 right = [right_steps(problem) for problem in problems]
 wrong = [i for i in range(2048) if worked[i] and R[i] == 0]
 mistake = {i: len(commonprefix([held_out.texts[i], right[i // 32]])) for i in wrong}
-assert mistake[shown["steps, wrong"]] == truth[shown["steps, wrong"]].diff().argmin()
+slip = shown["wrong, with steps"]
+assert mistake[slip] == truth[slip].diff().argmin()
 at_mistake = {0.0: [], 0.95: [], 1.0: []}  # advantages, by lambda
 for gae_lambda, found in at_mistake.items():
     for i, t in mistake.items():
         A = advantages(R[i].view(1, 1), V[i : i + 1, : last[i] + 1], gae_lambda)
         found.append(A[0, t])
-assert len(wrong) == 16  # the box says so
+assert (len(wrong), written) == (16, 21)  # the box
 medians = {gae_lambda: signed(torch.stack(A).median().item(), 2)
            for gae_lambda, A in at_mistake.items()}
 
@@ -279,13 +281,15 @@ assert 2 * quiet < calm < loud and 3 * quiet < busy
 
 # %% [text]
 # **The critic sees the form**: whether steps are written out. After the first token, which shows the form, it says {=V[worked, 1].mean():.2f} with steps and
-# {=V[~worked, 1].mean():.2f} without; the shares that are right are {=R[worked].mean():.2f} and {=R[~worked].mean():.2f}. Within one form it can hardly tell which is right: the last row's
-# 95 % interval is {=100 * low:.0f} to {=100 * high:.0f} % (problems resampled). In {=100 * no_steps / all_pairs:.0f} % of these pairs neither writes steps: to judge
-# a bare answer the critic would have to solve the problem in one pass.
+# {=V[~worked, 1].mean():.2f} without; the shares that are right are {=R[worked].mean():.2f} and {=R[~worked].mean():.2f}.
+#
+# **The last row alone says nothing about mistakes.** There the critic does no better than a coin: the 95 % interval is {=100 * low:.0f} to {=100 * high:.0f} % (problems resampled). But in
+# {=100 * no_steps / all_pairs:.0f} % of these pairs neither writes steps, and to judge a bare answer the critic would have to solve the problem in one pass. Hence the next
+# section.
 #
 # ## Does it see the mistakes?
 #
-# {=len(wrong)} of the 2,048 held-out completions write wrong steps. The critic was trained on as many others, with about as few mistakes.
+# {=len(wrong)} of the 2,048 held-out completions write wrong steps, and {=written} of the 2,048 that the critic was trained on.
 # Call the first token that departs from the right steps the mistake.
 #
 # **2. Who blames the mistake?** From the values before the tokens of one completion, the mistake's place (never the last) and the
@@ -315,7 +319,7 @@ def at_the_mistake(values, mistake, R):
 
 # %% [text]
 # At λ = 1 a high $V_t$ and a reward of 0 make blame certain, whatever the critic sees. At λ = 0 there is blame only if the critic's value
-# falls. Ours hardly does:
+# falls. Our critic's hardly does:
 #
 # | λ | 0 | 0.95 (`ppo.py`) | 1 |
 # |---|---|---|---|
@@ -323,13 +327,14 @@ def at_the_mistake(values, mistake, R):
 #
 # **The blame comes from the reward alone.** At λ = 0, where the critic judges alone, it never blames a mistake by more than {=np.ceil(-100 * min(at_mistake[0.0]).item()) / 100:.2f}.
 #
-# A critic that meets more mistakes may see more. But each must learn every token's value from a reward at the last: one of DeepSeekMath's reasons for dropping it ([2402.03300](https://arxiv.org/abs/2402.03300), section 4.1).
+# A critic that meets more mistakes may see more. But every critic must learn each token's value from a reward that comes at the end: one of DeepSeekMath's
+# reasons to drop it ([2402.03300](https://arxiv.org/abs/2402.03300), section 4.1).
 #
 # ## To remember
 #
 # - At λ = 1 the advantage is the reward minus $V_t$: the critic is a baseline, and the mean of a completion's gradient
 #   stays right.
-# - A smaller λ puts the critic's guesses in place of the reward: usually less variance, and a mean as good as the guesses.
+# - A smaller λ puts the critic's guesses in place of the reward: usually less noise, and a mean as good as the guesses.
 # - Predicting rewards well is not seeing where they were lost.
 #
 # ## For a second reading (10 minutes): what `ppo.py` does besides
@@ -342,8 +347,6 @@ def at_the_mistake(values, mistake, R):
 # The second term charges every token that has become likelier. It is k1, an estimate of the Kullback–Leibler (KL) divergence: PPO puts the KL into the
 # reward, GRPO into the loss ([lesson 4](04_kl.ipynb)). Over a completion the charges add up to the log-ratio of the whole, so the true value before
 # the first token is $p - \beta\,\mathrm{KL}(\pi\,\Vert\,\pi_{ref})$, with $p$ the success probability.
-#
-# **Whitening.** The shift turns signs: {=100 * turned:.0f} % of the tokens of our last batch are pushed in the opposite direction.
 #
 # **A clipped critic.** A value that has moved towards its target by more than .2 since the batch was sampled has no gradient.
 #
