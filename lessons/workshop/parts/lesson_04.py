@@ -8,53 +8,16 @@ from torch import Tensor
 
 # Exercises; `kit.check` explains the keys of CHECKS
 
-# ---------------------------------------------------------------------- exercise 1: single tokens
-
 counts = torch.tensor([8, 4, 2, 1, 1])
-tokens = torch.arange(5).repeat_interleave(counts)  # (16,), each as often as it should occur
 logits = (counts.double() / 16).log()
 ref = torch.tensor([0.10, 0.15, 0.05, 0.40, 0.30]).double().log()
-
-
-def gradient(loss: float | Tensor, parameters: Tensor) -> Tensor | str:
-    """The gradient of the loss that a reader returns, or a word for what is wrong with the loss;
-    `...` and None are returned unchanged."""
-    if loss is None or loss is ...:
-        return loss
-    loss = torch.as_tensor(loss)
-    if loss.dim():
-        return "not a scalar"
-    return torch.autograd.grad(loss, parameters)[0] if loss.requires_grad else "detached"
-
-
-def sampled_logps(rows: Tensor) -> Tensor:
-    """(16,): the log-probability of each token, from five logits."""
-    return rows.log_softmax(dim=0)[tokens]
-
-
-def value_and_gradient(
-    loss_of: Callable, logps_of: Callable = sampled_logps, start: Tensor = logits
-) -> Callable:
-    """From loss_of(logps, ref_logps) to its value, or to its gradient with respect to the logits,
-    at `start`."""
-
-    def answer(ref: Tensor, part: str) -> Tensor | str:
-        parameters = start.clone().requires_grad_()
-        loss = loss_of(logps_of(parameters), logps_of(ref))
-        slope = gradient(loss, parameters)
-        return loss.detach() if part == "value" and isinstance(slope, Tensor) else slope
-
-    return answer
-
-
-every_token = partial(torch.log_softmax, dim=0)
 
 
 def k3(logps, ref):
     return (ref - logps).exp() - 1 - (ref - logps)
 
 
-# ---------------------------------------------------------------------- exercise 3: two tokens
+# ---------------------------------------------------------------------- exercise 2: two tokens
 
 # Logits of the first token; of the second after 0, and after 1
 theta = torch.tensor([[3, 1], [1, 1], [1, 3]]).double().log()
@@ -70,15 +33,36 @@ def token_logps(rows: Tensor, chosen: Tensor = pairs) -> Tensor:
     return torch.stack([rows[0, first], rows[1 + first, second]], dim=1)
 
 
-sequence_gradient = partial(value_and_gradient, logps_of=token_logps, start=theta)
+def gradient(loss: float | Tensor, parameters: Tensor) -> Tensor | str:
+    """The gradient of the loss that a reader returns, or a word for what is wrong with the loss;
+    `...` and None are returned unchanged."""
+    if loss is None or loss is ...:
+        return loss
+    loss = torch.as_tensor(loss)
+    if loss.dim():
+        return "not a scalar"
+    return torch.autograd.grad(loss, parameters)[0] if loss.requires_grad else "detached"
+
+
+def sequence_gradient(loss_of: Callable, chosen: Tensor = pairs) -> Callable:
+    """From loss_of(logps, ref_logps) of the chosen pairs to its gradient with respect to the
+    logits, at `theta`."""
+
+    def answer(theta_ref: Tensor) -> Tensor | str:
+        parameters = theta.clone().requires_grad_()
+        loss = loss_of(token_logps(parameters, chosen), token_logps(theta_ref, chosen))
+        return gradient(loss, parameters)
+
+    return answer
+
+
 # The sum over all four sequences
 kl_of_sequences = sequence_gradient(
-    lambda logps, ref: logps.sum(dim=1).exp() @ (logps - ref).sum(dim=1),
-    logps_of=partial(token_logps, chosen=every_pair),
+    lambda logps, ref: logps.sum(dim=1).exp() @ (logps - ref).sum(dim=1), every_pair
 )
 
 
-# ---------------------------------------------------------------------- exercise 2: in the reward
+# ---------------------------------------------------------------------- exercise 1: in the reward
 
 
 def token_rewards(rewards, logps, ref_logps, mask, beta, k=torch.sub):
@@ -102,23 +86,6 @@ four = {
 
 CHECKS = {
     "4.1": {
-        "expected": value_and_gradient(
-            lambda logps, ref: (ref.exp() * (ref - logps)).sum(), every_token
-        ),
-        "inputs": [{"ref": ref, "part": "value"}, {"ref": ref, "part": "gradient"}],
-        "mistakes": {
-            "tokens come from pi: weighted by pi_ref too, this is a sum over pi times pi_ref": (
-                value_and_gradient(lambda logps, ref: (ref.exp() * (ref - logps)).mean())
-            ),
-            "that is the reverse KL, value and gradient": value_and_gradient(
-                lambda logps, ref: (logps.exp() * (logps - ref)).sum(), every_token
-            ),
-            "the value is right; autograd must not go through the weight": value_and_gradient(
-                lambda logps, ref: ((ref - logps).exp() * (ref - logps)).mean()
-            ),
-        },
-    },
-    "4.2": {
         "bug": WRONG_PENALTIES["the bug"],
         "expected": token_rewards,
         "inputs": [four | {"beta": 0.5}, four | {"beta": 0.04}],
@@ -129,9 +96,9 @@ CHECKS = {
             ],
         },
     },
-    "4.3": {
+    "4.2": {
         "expected": kl_of_sequences,
-        "inputs": [{"theta_ref": other_ref, "part": "gradient"}],
+        "inputs": [{"theta_ref": other_ref}],
         "mistakes": {
             "a token loss: it does not know what a token leads to": sequence_gradient(
                 lambda logps, ref: ((logps - ref) ** 2 / 2).sum(dim=1).mean()
@@ -162,7 +129,7 @@ def distance(rewards_of: Callable) -> list[float]:
 
 
 TRAINED = {
-    "4.2": {
+    "4.1": {
         "curve": distance,
         "mistakes": WRONG_PENALTIES,
         "labels": ("updates", "KL(policy || reference)"),
