@@ -1,4 +1,4 @@
-# %% [markdown] 34 minutes, without the second reading
+# %% [markdown] 40 minutes, without the second reading
 # # 5 · Length normalisation
 #
 # A completion is right or wrong as a whole, and the loss adds up its tokens. GRPO (group relative policy optimization) divides this sum by
@@ -7,14 +7,25 @@
 # > **Dividing by length makes right completions shorter and wrong ones longer, if the policy can set the two lengths separately; dividing by
 # > a constant does neither.**
 # >
-# > In our training runs the effect was small. Wrong completions became 1.5 tokens longer, beside GRPO's other divisor σ (the standard deviation of the
-# > rewards) not clearly longer; right ones did not become shorter. σ itself made wrong ones 5 to 6 tokens longer.
+# > In our training runs little of this is left. Dividing by length made wrong completions 0.4 [−0.6, 1.5] tokens longer (23.4 instead of 23.0).
+# > Without GRPO's other divisor, the standard deviation σ of the rewards, it made them 1.5 [0.7, 2.3] longer (18.5 instead of 17.0). Right
+# > ones did not become shorter.
 #
-# So if wrong completions grow long in your run, look at both divisors. First a proof for a small policy, then our runs.
+# The smallest case is one group of four: a right completion of 5 tokens and one of 50, and a wrong one of 5 and one of 50. Right ones have the
+# **advantage** 1, wrong ones −1: their tokens are pushed up or down by 1 over a divisor. How hard?
 #
-# In the smallest such policy a coin decides beforehand whether a completion will be right, with the fixed probability .3. Right and wrong
-# completions have a logit each, which gives the probability to stop after a token. Only these two logits are trained. Length earns
-# nothing. Three scripts train it: GRPO divides by the completion's length, DAPO by the tokens of the batch, Dr. GRPO by a constant:
+# | rule, and its divisor | right, 5 tokens | right, 50 | wrong, 5 | wrong, 50 |
+# |---|---|---|---|---|
+# | GRPO: 4 × the completion's length | .05 | .005 | −.05 | −.005 |
+# | DAPO: all 110 tokens | .0091 | .0091 | −.0091 | −.0091 |
+# | Dr. GRPO: 4 × a constant, here 56 | .0045 | .0045 | −.0045 | −.0045 |
+#
+# GRPO pushes the tokens of a short completion ten times as hard. Among right ones that is a push up: the short one gains. Among wrong ones
+# it is a push *down*: the long one gains. The other two rules push all tokens equally hard. (DAPO: decoupled clip and dynamic sampling policy
+# optimization; Dr. GRPO: "GRPO done right".)
+#
+# Where does this lead? Take a small policy: with probability .3 a completion will be right, whatever its length. Right and wrong completions have
+# a logit each, which gives the probability of stopping after a token. Each of the three rules trains these two logits:
 
 # %% [fold]
 import math
@@ -56,7 +67,7 @@ assert ends["GRPO"][0] > 40 and ends["GRPO"][1] < 1.2  # from 10 tokens
 assert all(abs(ends[name] - 10).max() < 0.7 for name in list(RULES)[1:])
 show(lesson_05.three_rules(grown))
 
-# Our training runs, in the table further down:
+# Our training runs, in the box and in the table further down:
 results = compare_tables.load()
 arms, ablation = results["pieces"]["arms"], results["ablation"]["arms"]
 
@@ -82,34 +93,30 @@ falls = ["−" in text for text in by_length["wrong"] + by_length["right"]]
 assert falls == [True, False, True, True]
 assert "−" not in by_sigma["wrong"][0] + by_sigma["wrong"][1] and token_level.mean() > 0
 assert by_length["wrong"] == ["0.44 [−0.61, 1.48]", "1.48 [0.66, 2.29]"]  # as in the box
+tokens = {kind: [arms[name][f"length_{kind}"]["mean"] for name in names] for kind in by_length}
+assert [f"{mean:.1f}" for mean in tokens["wrong"]] == ["23.4", "18.5", "23.0", "17.0"]  # the box
+assert [round(mean) for mean in tokens["right"]] == [25] * 4
 assert [f'{gap["wrong"]:.1f}', *(text[:3] for text in by_sigma["wrong"])] == ["6.4", "4.9", "6.0"]
 
 # %% [text]
 # *Mean length in tokens (at most {=C}), with batches of 256 completions. Under GRPO right completions end at {=ends["GRPO"][1]:.1f} tokens and wrong ones at
 # {=ends["GRPO"][0]:.0f}, although every length is equally good. Seven of ten are wrong, so the mean of all rises, too.*
 #
-# | symbol | meaning |
-# |---|---|
-# | $G;\ B$ | number of completions of one prompt (a **group**); in an optimizer batch |
-# | $\lvert y_i\rvert;\ A_i$ | the number of tokens of completion $i$, end-of-sequence included; its advantage, the same for all its tokens |
-# | $p,\ q;\ \sigma$ | the probability that a completion is right, $q = 1 - p$; the standard deviation of a group's rewards, 1 (right) or 0 (wrong) |
-# | $f_{i,t}$ | a token's loss term; on the first step after sampling its gradient is $-A_i \nabla_\theta \log \pi_\theta(y_{i,t})$ |
-# | $C$ | Dr. GRPO's constant, here the limit `max_new_tokens` = 56 |
+# ## The three losses
+#
+# Let $f_{i,t}$ be the loss of token $t$ of completion $i$, which has $\lvert y_i\rvert$ tokens, end-of-sequence included. An optimizer batch has $B$
+# completions.
 #
 # | name | formula | used by |
 # |---|---|---|
 # | `seq_mean` | $\frac1B\sum_i\frac{1}{\lvert y_i\rvert}\sum_t f_{i,t}$ | GRPO |
-# | `token_mean` | $\frac{1}{\sum_{i}\lvert y_i\rvert}\sum_{i}\sum_t f_{i,t}$ | DAPO (decoupled clip and dynamic sampling policy optimization), over the optimizer batch (in its paper over a group) |
-# | `seq_sum_const` | $\frac{1}{BC}\sum_i\sum_t f_{i,t}$ | Dr. GRPO ("GRPO done right"); $C = 1$ in its equation |
+# | `token_mean` | $\frac{1}{\sum_{i}\lvert y_i\rvert}\sum_{i}\sum_t f_{i,t}$ | DAPO, over the optimizer batch (in its paper over a group) |
+# | `seq_sum_const` | $\frac{1}{BC}\sum_i\sum_t f_{i,t}$ | Dr. GRPO; $C$ is `max_new_tokens`, here 56 (1 in its equation) |
+#
+# What Dr. GRPO changes in GRPO's loss:
 
 # %%
 show_diff(grpo.policy_loss, dr_grpo.policy_loss)
-
-# %% [markdown]
-# ## What each token gets
-#
-# One group of four: right with 5 tokens and with 50, wrong with 5 and with 50. (Rewards of 1 and −1 here: then all three scripts have the
-# advantages 1 and −1.) GRPO pushes a token of the first by $1/(4 \cdot 5)$, one of the second by $1/(4 \cdot 50)$:
 
 # %% [fold]
 def token_push(script, rewards, lengths):
@@ -120,17 +127,16 @@ def token_push(script, rewards, lengths):
     return -torch.autograd.grad(loss, logps)[0]
 
 short, long, lengths = 5, 50, torch.tensor([5, 50, 5, 50])
-by_hand = {  # G = 4, so 1 / (4 * 5) and so on; the batch has 110 tokens; 4 C = 224
+by_hand = {  # the table of the smallest case, from rewards of 1 and -1
     grpo: [1 / 20, 1 / 200, -1 / 20, -1 / 200],
     dapo: [1 / 110, 1 / 110, -1 / 110, -1 / 110],
     dr_grpo: [1 / 224, 1 / 224, -1 / 224, -1 / 224],
 }
-print("push on one token     right, 5  right, 50  wrong, 5  wrong, 50")
 for script, expected in by_hand.items():
     push = token_push(script, doubles(1, 1, -1, -1), lengths)
     real = torch.arange(long) < lengths.view(4, 1)  # 0 on the padding
     assert torch.allclose(push, doubles(*expected).view(4, 1) * real, rtol=1e-12, atol=0)
-    print(f"{script.__name__:20} " + " ".join(f"{x:9.4f}" for x in push[:, 0].tolist()))
+print("the losses of the three scripts push as in the table above: True")
 one_long = token_push(dapo, doubles(1, 1, -1, -1), torch.tensor([10, 10, 10, 500])).abs()
 share = (one_long[3].sum() / one_long.sum()).item()
 
@@ -174,15 +180,14 @@ assert np.isclose(points, (1 / short - 1 / long) / (1 / short + 1 / long))
 assert 1 / G < points_dapo / points < 1.3 / G  # "somewhat more"
 
 # %% [text]
-# GRPO pushes the tokens of the short completion ten times as hard. Among right ones that is a push up: the short one gains. Among wrong ones
-# it is a push *down*: the long one gains. The other rules push all tokens equally hard.
-#
 # ## How fast: three steps
 #
-# Half of the right completions and half of the wrong ones have $L_1$ tokens, the others $L_2 > L_1$. Each of these four kinds has its own
-# logit, so that now $p$ is trained, too. A rule multiplies the push on a completion by $d(L)$: $1/L$ for GRPO, $1/C$ for Dr. GRPO.
+# We take a second policy, in which $p$, the probability of a right completion, moves as well, and which has only two lengths. Half of the right
+# completions and half of the wrong ones have $L_1$ tokens, the others $L_2 > L_1$. Each of these four kinds has its own logit. A rule multiplies
+# the push on a completion by $d(L)$: $1/L$ for GRPO, $1/C$ for Dr. GRPO. Let $q = 1 - p$, and σ the standard deviation of the rewards, 1 or 0, of
+# a **group**: $G$ completions of one prompt.
 #
-# **Step 1.** Under GRPO the $k$ right completions of a group have $A = \sqrt{(G-k)/k}$. Added up and divided by $G$ that is
+# **Step 1.** Under GRPO the $k$ right completions of a group have the advantage $\sqrt{(G-k)/k}$. Added up and divided by $G$ that is
 # $\sqrt{k(G-k)}/G = \sigma$. Over the wrong ones it is $-\sigma$. Half of either class is short, half is long. So the expected pushes on the four
 # logits are $\tfrac12\mathbb E[\sigma]$ times
 #
@@ -193,8 +198,8 @@ assert 1 / G < points_dapo / points < 1.3 / G  # "somewhat more"
 # Under Dr. GRPO σ² takes the place of σ. A softmax moves a logit by its own push, less its probability times the sum of all four pushes. Here
 # this sum is 0.
 #
-# **Step 2.** Within a class the long logit minus the short one changes by the difference of two columns. A share $P = \frac12$ changes by
-# $P(1-P) = \frac14$ of that. With learning rate η:
+# **Step 2.** Within a class the long logit minus the short one changes by the difference of two columns, times $\tfrac\eta2\,\mathbb E[\sigma]$
+# with the learning rate η. A share $P = \frac12$ changes by $P(1-P) = \frac14$ of that:
 #
 # $$\Delta P(\text{long}\mid\text{right}) = -\frac\eta8\,\mathbb E[\sigma]\,\big(d(L_1)-d(L_2)\big), \qquad
 # \Delta P(\text{long}\mid\text{wrong}) = +\frac\eta8\,\mathbb E[\sigma]\,\big(d(L_1)-d(L_2)\big)$$
@@ -209,24 +214,26 @@ assert 1 / G < points_dapo / points < 1.3 / G  # "somewhat more"
 #
 # The scripts' own losses agree, over all groups of eight.
 #
-# **DAPO's** rule is almost a constant, but a completion is part of its own denominator. If the other $B - 1$ completions had the mean length,
-# $1/B$ of GRPO's bias would be left. Their lengths vary, so it is somewhat more: {=points_dapo / points:.2f} instead of .125 at $B = 8$.
+# **DAPO's** rule is almost a constant, but a completion is part of its own denominator. If all the others had the mean length, $1/B$ of GRPO's
+# bias would be left. Their lengths vary, so it is somewhat more: {=points_dapo / points:.2f} instead of .125 at $B = 8$.
 #
 # ## Our training runs
 #
 # A network need not know, while it writes, whether it will be right. With one length parameter for both classes the drift is gone, or both
-# move the same way (exercise 3). And where long completions are right more often, length should change.
+# move the same way (exercise 3, in the second reading). And where long completions are right more often, length should change.
 #
-# GRPO and Dr. GRPO differ in two divisors, so we removed one at a time (ten seeds, 95 % intervals). What each adds to wrong completions, in
-# tokens:
+# GRPO and Dr. GRPO differ in two divisors, the length and σ, so we removed one at a time. Mean length of *wrong* completions in the last ten of
+# 60 steps, over ten seeds, with 95 % intervals:
 #
-# | | beside the other divisor | without it |
+# | tokens | with ÷ σ | without |
 # |---|---|---|
-# | the length $\lvert y\rvert$ | {=by_length["wrong"][0]} | {=by_length["wrong"][1]} |
-# | σ | {=by_sigma["wrong"][0]} | {=by_sigma["wrong"][1]} |
+# | ÷ length | {=tokens["wrong"][0]:.1f} (GRPO) | {=tokens["wrong"][1]:.1f} |
+# | ÷ a constant | {=tokens["wrong"][2]:.1f} | {=tokens["wrong"][3]:.1f} (Dr. GRPO) |
+# | what ÷ length adds | {=by_length["wrong"][0]} | {=by_length["wrong"][1]} |
 #
-# Only without σ does the length divisor show clearly. Right completions should become shorter, but no such effect is visible
-# ({=by_length["right"][0]} and {=by_length["right"][1]}). We have not looked for the reason why σ adds more.
+# Only without σ does the length divisor show clearly. Right completions, of 25 tokens in all four, should become shorter, but no such effect is
+# visible: ÷ length adds {=by_length["right"][0]} with σ and {=by_length["right"][1]} without. (÷ σ itself makes wrong completions longer by
+# {=by_sigma["wrong"][0]} and {=by_sigma["wrong"][1]} tokens; why, we do not know.)
 #
 # ## Exercises
 #
@@ -252,7 +259,7 @@ prediction = [[-1, 0, -1], [0, 1, 1]]
 # %% [markdown]
 # **2. Find the bug.** To save memory, an optimizer batch is cut into micro-batches whose gradients are added up. Several trainers
 # averaged the micro-batches' token means (prime-rl pull request 583, open-instruct 1161). With micro-batches of one completion that is
-# GRPO's rule. Repair the function. Your loss then trains such a policy as above (half of it right) in micro-batches of one.
+# GRPO's rule. Repair the function. Your loss then trains a policy like that of the first picture, half of it right, in micro-batches of one.
 
 
 # %% [exercise]
@@ -294,16 +301,14 @@ def losses_in_parts(f, mask, size):
 # - $1/|y|$ pushes the tokens of short completions harder in *both* directions. With a length parameter for each kind, right completions
 #   shorten and wrong ones lengthen.
 # - A constant divisor does not; a token mean over the whole batch keeps about $1/B$ of the bias.
-# - In our training runs most of the extra length of wrong completions came from σ.
+# - In our training runs the effect on wrong completions was 0.4 or 1.5 tokens, and none was visible on right ones. If wrong completions grow long
+#   in your run, look at ÷ σ, too.
 #
-# ## For a second reading (8 minutes): a shared parameter
+# ## For a second reading (10 minutes): a shared parameter
 #
-# **More on our runs** (`compare.py --experiments pieces`, means of the last ten of 60 steps). GRPO's wrong completions end {=gap["wrong"]:.1f} tokens longer
-# than Dr. GRPO's: one divisor beside the other, plus the other alone. σ also adds {=by_sigma["right"][0]} and {=by_sigma["right"][1]} tokens to right completions. The policy of
-# the first picture knows beforehand whether it will be right, and its length earns nothing. In these runs neither holds.
-#
-# In DAPO's ablation the token mean in place of $1/|y|$ makes wrong completions {=interval(token_level)} tokens *longer*, against the prediction. There a
-# punishment of long ones acts as well.
+# **More on our runs** (`compare.py --experiments pieces`). GRPO's wrong completions end {=gap["wrong"]:.1f} tokens longer than Dr. GRPO's. σ also adds
+# {=by_sigma["right"][0]} and {=by_sigma["right"][1]} tokens to right completions. In our ablation of DAPO ([lesson 10](10_dapo.ipynb)) the token mean in place
+# of $1/|y|$ makes wrong completions {=interval(token_level)} tokens *longer*, against the prediction. There a punishment of long ones acts as well.
 #
 # **Two remarks.** A widespread reading compares two *right* completions and calls GRPO "biased toward shorter responses". This is only the half
 # with $A > 0$; Dr. GRPO's section 3.1 has both. And in a token mean one long completion can dominate: of lengths 10, 10, 10 and 500
