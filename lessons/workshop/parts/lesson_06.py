@@ -106,7 +106,7 @@ def advantages(groups: Tensor) -> Tensor:
 
 TILED = {
     "the bug": lambda R, P, G: advantages(R.view(P, G)).T.flatten(),
-    "a round as a group": lambda R, P, G: advantages(R.view(G, P)).flatten(),
+    "its groups, right order": lambda R, P, G: advantages(R.view(P, G)).flatten(),
 }
 tiled = torch.tensor([1, 0, 1, 0, 0, 1, 1, 0, 1, 1, 1, 0]).double()
 
@@ -141,7 +141,7 @@ CHECKS = {
                 lambda R, P, G: advantages(R.view(G, P)).T.flatten()
             ),
             "that compares prompts with each other: a row is a round, a group is a column": (
-                TILED["a round as a group"]
+                lambda R, P, G: advantages(R.view(G, P)).flatten()
             ),
         },
     },

@@ -1,4 +1,4 @@
-# %% [markdown] 37 minutes, without the second reading
+# %% [markdown] 40 minutes, without the second reading
 # # 6 · The identity: σ times a contrast
 #
 # A language model completes one prompt G times, and a verifier gives each completion a reward, 1 (right) or 0 (wrong). GRPO (group relative
@@ -6,10 +6,28 @@
 #
 # > **GRPO's update of a prompt is σ, the standard deviation of its rewards, times the *contrast*: the mean direction that makes right
 # > completions more probable, minus the mean direction that makes wrong ones more probable.**
+# >
+# > It is algebra: it holds for any model, as long as every reward is 0 or 1 and no KL (Kullback–Leibler) penalty is added.
 #
-# So you can see before training what a rule does with a group. Take eight completions, seven of them right. GRPO pushes the wrong one 2.6 times as hard
-# as in a group with four right. Yet the group as a whole has the smaller coefficient, .33 against .50. Dr. GRPO ("GRPO done right") leaves
-# out the division by σ; there it is .11 against .25. Move $k$, the number of right completions:
+# The direction that makes completion $i$ more probable is its **score** $s_i$, the gradient of its log-probability. With the mean scores
+# $\bar s_+$ of right and $\bar s_-$ of wrong completions, the claim is
+#
+# $$g \;=\; \sigma\,\big(\bar s_+ - \bar s_-\big)$$
+#
+# **The smallest case.** Take groups of four: a medium prompt with two right completions, and an easy one with three. A completion's **advantage**
+# $A_i$ is its reward less the mean of the group, divided by σ. The update is $g = \frac14\sum_i A_i s_i$.
+#
+# | rewards | σ | advantages | $g$ |
+# |---|---|---|---|
+# | 1 0 1 0 | .5 | 1, −1, 1, −1 | $\frac14(2\,\bar s_+ - 2\,\bar s_-) = .5\,(\bar s_+ - \bar s_-)$ |
+# | 1 1 1 0 | .433 | .58, .58, .58, −1.73 | $\frac14(3 \cdot .58\,\bar s_+ - 1.73\,\bar s_-) = .433\,(\bar s_+ - \bar s_-)$ |
+#
+# In each group the two means have the same coefficient, and it is σ. Dr. GRPO ("GRPO done right") does not divide by σ. So its update is σ
+# times GRPO's, and its coefficient is σ²: here .25 and .19.
+#
+# So you can see before training what a rule does with a group. Below are eight completions, seven of them right. GRPO pushes the wrong one
+# 2.6 times as hard as in a group with four right. Yet the whole group's coefficient is smaller: .33 against .50. Under Dr. GRPO it is .11
+# against .25. Move $k$, the number of right completions:
 
 # %% [fold]
 import numpy as np
@@ -27,38 +45,21 @@ from toy_env.model import load_policy
 from toy_env.rollout import completion_logps, sample
 
 knob(figures.advantages_and_coefficients, k=(0, 8, 1, 7))
-hardest = {k: grpo.compute_advantages(rewards=(torch.arange(8) < k).double()[None]).min() for k in (7, 4)}
+hardest = {k: grpo.compute_advantages(rewards=(torch.arange(8) < k).double()[None]).min()
+           for k in (7, 4)}
 assert f"{hardest[7] / hardest[4]:.1f}" == "2.6"  # as in the text
-coefficients = [identity.sigma(k, 8) ** power for power in (1, 2) for k in (7, 4)]
-assert np.allclose(coefficients, [0.33, 0.50, 0.11, 0.25], rtol=0, atol=0.005)
+coefficients = [identity.sigma(k, of) ** power for power in (1, 2)
+                for k, of in ((7, 8), (4, 8), (3, 4), (2, 4))]
+in_text = [0.33, 0.50, 0.433, 0.5, 0.11, 0.25, 0.19, 0.25]
+assert np.allclose(coefficients, in_text, rtol=0, atol=0.005)
 
-# %% [text]
+# %% [markdown]
 # *Left: how hard each completion is pushed, by its advantage. Right: the factor of the contrast. It is largest when half of the completions
-# are right, and 0 when all agree.*
+# are right, and 0 when all agree. DAPO (decoupled clip and dynamic sampling policy optimization) has GRPO's advantages.*
 #
-# The **score** $s_i$ of completion $i$ is the gradient of its log-probability. `grpo.py` divides each completion's loss by its length $|y_i|$:
-# there $s_i$ is this gradient over $|y_i|$, and the formulas stay as they are. With the mean scores $\bar s_+$ of right and $\bar s_-$ of wrong
-# completions,
+# ## The proof, in four steps
 #
-# $$g \;=\; \sigma\,\big(\bar s_+ - \bar s_-\big)$$
-#
-# Dr. GRPO's update has σ² instead. DAPO (decoupled clip and dynamic sampling policy optimization) replaces the groups in which σ is 0 by
-# groups of other prompts.
-#
-# ## The smallest case
-#
-# Take groups of four: a medium prompt with two right completions, and an easy one with three. The update is $g = \frac14\sum_i A_i s_i$.
-#
-# | rewards | GRPO's advantages | $g$ |
-# |---|---|---|
-# | 1 0 1 0 | 1, −1, 1, −1 | $\frac14(2\,\bar s_+ - 2\,\bar s_-) = {=identity.sigma(2, 4):.1f}\,(\bar s_+ - \bar s_-)$ |
-# | 1 1 1 0 | .58, .58, .58, −1.73 | $\frac14(3 \cdot .58\,\bar s_+ - 1.73\,\bar s_-) = {=identity.sigma(3, 4):.3f}\,(\bar s_+ - \bar s_-)$ |
-#
-# In each group the two means have the same coefficient, and it is σ. Dr. GRPO's are {=identity.sigma(2, 4)**2:.2f} and {=identity.sigma(3, 4)**2:.2f}.
-#
-# ## The theorem, in four steps
-#
-# Let $R_i$ be the reward of completion $i$ of G, and $A_i$ its **advantage**; GRPO's is $(R_i - k/G)/\sigma$.
+# With the reward $R_i$ of completion $i$, GRPO's advantage is $A_i = (R_i - k/G)/\sigma$.
 #
 # **Step 1.** Rewards are 0 or 1, so the advantage takes only two values. With $\sigma = \sqrt{k(G-k)}/G$ they are
 #
@@ -73,8 +74,11 @@ assert np.allclose(coefficients, [0.33, 0.50, 0.11, 0.25], rtol=0, atol=0.005)
 # $$\frac{k}{G}\sqrt{\frac{G-k}{k}} = \frac{\sqrt{k(G-k)}}{G} = \sigma, \qquad
 # -\frac{G-k}{G}\sqrt{\frac{k}{G-k}} = -\sigma$$
 #
-# **Step 4.** So $g = \sigma\,(\bar s_+ - \bar s_-)$. Dr. GRPO does not divide by σ, so its update is σ times that:
-# $\sigma^2\,(\bar s_+ - \bar s_-)$. In a **silent** group, all right or all wrong, every $R_i$ equals the mean, and $g = 0$. ∎
+# **Step 4.** So $g = \sigma\,(\bar s_+ - \bar s_-)$, and Dr. GRPO's update is $\sigma^2\,(\bar s_+ - \bar s_-)$. In a **silent** group, all right or all wrong, every $R_i$ equals the mean, and $g = 0$. (DAPO replaces
+# such groups by groups of other prompts.) ∎
+#
+# The steps assume nothing about the scores: **the identity holds for any vectors**. So it holds for `grpo.py`, too, which divides each
+# completion's loss by its length $|y_i|$: there $s_i$ is the score over $|y_i|$.
 #
 # ## A group of our base model
 #
@@ -94,7 +98,7 @@ print(f"k = {k} of G = {G}; sigma = sqrt({k} * {G - k}) / {G} = {identity.sigma(
 show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)
 
 # %% [markdown]
-# A small step along GRPO's update, of length 0.01, changes the log-probability of every token:
+# A small step along the update of `grpo.py`, of length 0.01, changes the log-probability of every token:
 
 # %% [fold]
 def gradients(values):
@@ -143,8 +147,8 @@ assert row["#14"][0] < 0 < row["2+10=12;12+2=14;#14"][0] and row["#2"][1] > 0
 # diverge: the log-probability of the last digit of `#13` falls by {=-row["#13"][2]:.2f}, that of `#14` rises by {=row["#14"][2]:.2f}. Because parameters are shared,
 # `2` after `#` rises, although only wrong completions contain it.
 #
-# The four steps assume nothing about the scores: **the identity holds for any vectors**. The check computes one side with the scripts'
-# advantages, the other without any:
+# The check computes one side of the identity with the scripts' advantages, the other without any. From here on, scores are sums over tokens,
+# not divided by the length:
 
 
 # %%
@@ -164,9 +168,9 @@ for script, coefficient in ((grpo, sigma), (dr_grpo, sigma**2)):
 # %% [markdown]
 # ## The coefficient is not the length
 #
-# Does the easy group move the policy less, then? The contrast has a length of its own. On our base model, how long is the update of a group of
-# eight with seven right completions, over that of one with four? By the coefficients it would be .66 times as long under GRPO, and .44 times
-# under Dr. GRPO. Measured with scores summed over tokens, as root mean squares of 500 groups each:
+# Does the easy group move the policy less, then? Not always, because the contrast has a length of its own. On our base model, how long is the
+# update of a group with seven right of eight, compared with one with four? By the coefficients alone it would be .66 times as long under
+# GRPO, and .44 times under Dr. GRPO. Measured, as root mean squares of 500 groups each:
 
 # %% [fold]
 def squared_lengths(k, completions, half, n=500):
@@ -203,9 +207,10 @@ assert min(ratios) > 0.75 and np.median(off) < 0.1 and max(off) < 0.4
 #
 # ## Where it holds
 #
-# This is algebra about one whole group. It holds for any model, at every update of a batch, through the scripts' own losses and with the clip:
-# only the vectors change (second reading). A KL penalty and a third reward value break it (exercise 2). So do minibatches that cut groups
-# (`--num_minibatches 1` keeps them whole), and groups that mix prompts (exercise 3).
+# The identity is about one whole group. At later updates of a batch, through the scripts' own losses and with the clip, only the vectors
+# change (second reading). A KL penalty breaks it, and so do a third reward value (exercise 2) and minibatches that cut
+# groups (`--num_minibatches 1` keeps them whole). Groups that mix prompts keep the algebra, but their contrast compares prompts, too
+# (exercise 3).
 #
 # ## Exercises
 #
@@ -259,12 +264,11 @@ def update(rewards, scores):
 
 
 # %% [markdown]
-# For any rewards GRPO's update is the covariance of reward and score, over σ. With two reward values the covariance is σ² times the contrast.
+# For any rewards GRPO's update is the covariance of reward and score, over σ. With rewards 0 and 1 the covariance is σ² times the contrast.
 #
-# **3. Find the bug: a group of several prompts.** The contrast compares completions of *one* prompt. Sampling code often repeats prompts as
-# `a b c a b c` (tiled) while rewards are regrouped as if they were `a a b b c c`. The code runs, and every group mixes prompts. This
-# function gets rewards in the *tiled* order, G rounds over P prompts, and should return GRPO's advantages in that order. Repair it. It then
-# trains three prompts, each with its own logit.
+# **3. Find the bug: tiled prompts.** A group should be *one* prompt. Sampling code often repeats prompts as `a b c a b c` (tiled), while other
+# code expects `a a b b c c`. Nothing raises an error. This function gets rewards in the *tiled* order, G rounds over P prompts, and should
+# return GRPO's advantages in that order. Repair it. It then trains three prompts, each with its own logit.
 
 
 # %% [exercise]
@@ -279,9 +283,10 @@ def advantages_tiled(rewards, P, G):
 check("6.3", advantages_tiled)
 trains("6.3", advantages_tiled)  # from p = .9, .5 and .1, with groups of 8
 
-# %% [markdown]
-# *Means of ten runs. With the bug nothing is learned. Taking a round over the prompts for a group compares prompts with each
-# other, and learns slowly.*
+# %% [text]
+# *Means of ten runs. The bug does two things. Its groups mix prompts; that alone (yellow) costs little here, because the mean of several prompts
+# is still a baseline. And `A.T.flatten()` hands the advantages to other completions: with P = 3 and G = 8, row $3b + a$ gets the one of row
+# $8a + b$, so only {=sum(3 * b + a == 8 * a + b for a in range(3) for b in range(8))} of 24 get their own. The others say nothing about the completion that they push, and nothing is learned.*
 
 # %% [hint]
 # Each row of `rewards.view(G, P)` is one round over all prompts. Where is a group then?
@@ -300,12 +305,13 @@ def advantages_tiled(rewards, P, G):
 # - For right-or-wrong rewards, GRPO's update of one prompt is σ times the contrast, Dr. GRPO's σ² times. DAPO's is GRPO's, with silent groups
 #   replaced.
 # - σ is the coefficient. It is not the length of the update: the contrast has a length of its own.
+# - Check that each completion gets its own advantage: a wrong order raises no error, and nothing is learned.
 #
-# ## For a second reading (9 minutes): length, losses, the clip
+# ## For a second reading (10 minutes): length, losses, later updates
 #
 # **Why the easy group's update is as long.** Let the scores of right and wrong completions have means $m_\pm$ and variances $v_\pm$ (summed
 # over parameters). Given $k$, the contrast has the mean $m_+ - m_-$ and the variance $v_+/k + v_-/(G-k)$. Its expected squared length is
-# $\|m_+ - m_-\|^2$ plus the variance. Multiplied by $\sigma^2 = k(G-k)/G^2$:
+# $\|m_+ - m_-\|^2$ plus the variance. Multiplied by $\sigma^2 = k(G-k)/G^2$ that is
 #
 # $$\mathbb E\,\|g\|^2 = \sigma^2\,\|m_+ - m_-\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
 #
@@ -313,9 +319,6 @@ def advantages_tiled(rewards, P, G):
 # proportional to σ only where the first term dominates. (The paper behind the identity says that "the disagreement is
 # exactly the size of the training update". That is true for a prompt with one parameter, the log-odds of a right completion: then the
 # contrast is 1.) The formula fits the measured groups: over all $k$ their lengths differ from it by {=np.median(off):.0%} in the median.
-#
-# (Over many groups, GRPO's mean update is the gradient of the success probability times a weight that is *larger* for easy prompts than for
-# medium ones: [lesson 7](07_group_size.ipynb). [Lesson 13](13_quiet_estimators.ipynb) measures lengths.)
 #
 # **Through the scripts' own losses.** Training follows the gradient of `policy_loss`, which averages over tokens. Dr. GRPO divides every
 # completion's sum by the constant $C$ (`max_new_tokens`), so its gradient is $\frac{\sigma^2}{C}(\bar s_+ - \bar s_-)$. DAPO divides by the
@@ -355,22 +358,21 @@ for log_ratio in (move(distance) for distance in (0.01, 0.05, 0.15)):
 vector_to_parameters(start, policy.parameters())
 
 # %% [text]
-# **σ of the batch.** REINFORCE++ with the group's mean as its baseline, and an option of most libraries, divide by one $\sigma_B$ for the whole
-# batch (`batch_sigma.py`). A group's coefficient is then $\sigma^2/\sigma_B$: Dr. GRPO's, times a factor that grows as groups fall silent.
-# AdamW divides out a factor that all groups share, if it changes slowly and no KL term stands beside it.
+# (`batch_sigma.py`, like REINFORCE++ with the group's mean as its baseline, divides by one $\sigma_B$ for the whole batch. A group's coefficient
+# is then $\sigma^2/\sigma_B$: Dr. GRPO's, times a factor that grows as groups fall silent.)
 #
-# **Later updates.** Tokens then carry ratios $\rho_t$, and the clip stops some of them, depending on $\rho_t$ and the *sign* of A, never on A's size.
+# **Later updates.** At later updates tokens carry ratios $\rho_t$, and the clip stops some of them, depending on $\rho_t$ and the *sign* of A, never on A's size.
 # So completion $i$ contributes $A_i$ times the gradient of
 #
 # $$u_i = \frac1{|y_i|}\sum_t \min(\rho_t,\, 1.2)\ \text{(right)}, \qquad
 # u_i = \frac1{|y_i|}\sum_t \max(\rho_t,\, 0.8)\ \text{(wrong)}$$
 #
 # and steps 1 to 4 hold. The last cell checks it after three steps along the update, which change the log-probability of a token by {=moved[0]:.2f},
-# {=moved[1]:.2f} and {=moved[2]:.2f} on average: the clip stops {=stopped[0]}, {=stopped[1]} and {=stopped[2]} of {=tokens} tokens, and the identity
-# holds to $10^{-12}$. With the old scores it is off by {=other_vectors:.0%} already after the first.
+# {=moved[1]:.2f} and {=moved[2]:.2f} on average. The clip stops {=stopped[0]}, {=stopped[1]} and {=stopped[2]} of {=tokens} tokens, and the identity
+# holds to $10^{-12}$. With the scores from before the step it is off by {=other_vectors:.0%} already after the first.
 #
-# **The KL term** (Kullback–Leibler divergence from a reference policy) adds its own gradient to every group, including silent ones: after the
-# short step, with the policy before it as the reference, the relative error is {=kl_error:.3f}. DAPO and the published Dr. GRPO have no such term.
+# **The KL term** adds its own gradient to every group, including silent ones. After the short step, with the policy before it as the
+# reference, the identity is off by {=kl_error:.1%}. DAPO and the published Dr. GRPO have no such term.
 #
 # Source of the identity: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*,
 # [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), Theorem 1. GRPO: [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; Dr. GRPO:
