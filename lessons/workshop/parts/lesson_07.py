@@ -6,26 +6,25 @@ from functools import partial
 import numpy as np
 from matplotlib.figure import Figure
 
-from lessons.workshop.kit import BLUE, GREEN, ORANGE, PURPLE, new_figure, ticks
+from lessons.workshop.kit import BLUE, GREEN, ORANGE, new_figure, ticks
 
 LOOKS = {
     "GRPO": {"color": BLUE},
     "Dr. GRPO": {"color": ORANGE, "linestyle": "--"},
     "MaxRL": {"color": GREEN, "linestyle": "-."},
-    "REINFORCE": {"color": PURPLE, "linestyle": ":"},
-    "best baseline": {"color": "black"},
 }
 
 
-def over_p(panels: dict) -> Figure:
+def over_p(panels: dict, highest: float) -> Figure:
     """Lesson 7: a panel for each of two titles, with a curve over p for each rule."""
     figure, axes = new_figure(8.4, 3.2, columns=2, sharey=True)
     for axis, (title, curves) in zip(axes, panels.items()):
         for name, curve in curves.items():
             axis.plot(np.linspace(0.01, 0.99, 99), curve, label=name, **LOOKS[name])
-        axis.set(title=title, xlabel="p", xlim=(0, 1), yscale="log", ylim=(0.15, 15))
-        ticks(axis.yaxis, [".2", ".5", 1, 2, 5, 10])
-    axes[1].legend(ncols=2, loc="upper left")
+        axis.set(title=title, xlabel="p", xlim=(0, 1), yscale="log")
+        ticks(axis.yaxis, [1, 1.5, 2, 3, 5, 8])
+        axis.set_ylim(0.8, highest)
+    axes[1].legend(loc="upper center", ncols=3)
     return figure
 
 

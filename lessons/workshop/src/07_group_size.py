@@ -1,16 +1,33 @@
-# %% [markdown] 44 minutes, without the second reading
+# %% [markdown] 40 minutes, without the second reading
 # # 7 · Expected gradient and the best weight
 #
-# A verifier marks each completion of a prompt right or wrong. A rule turns the marks of a group into advantages, and these move the policy.
-# In what can two rules differ?
+# A verifier marks each completion of a prompt right or wrong. A rule, such as GRPO (group relative policy optimization), turns the marks of a
+# group into advantages, and these move the policy. In what can two rules differ?
 #
 # > **If advantages depend on the marks alone, every rule's expected update of a prompt is a multiple of $\nabla p$, the gradient of the
 # > probability $p$ of a right completion. Rules differ only in this factor and in the noise.**
 # >
 # > It holds on the first update after sampling, for scores summed over tokens, without a KL (Kullback–Leibler) penalty.
 #
-# So two curves judge a rule: how long its expected step is, and how many completions it needs until the step stands out from the noise. A
-# larger learning rate makes up for a short step, not for noise.
+# ## The smallest case
+#
+# A policy has three completions and a logit for each. A is right and has probability ½; B and C are wrong and have ¼ each. A completion's
+# **score** $s$ is the gradient of its log-probability: 1 at its own logit, less the three probabilities. So $s_A = (½, -¼, -¼)$, and
+# $\nabla p = p\,s_A = (¼, -⅛, -⅛)$.
+#
+# Draw groups of two. An update $g$ is the mean of advantage times score. A mixed group has the advantages ½ and −½ under Dr. GRPO ("GRPO done
+# right"), 1 and −1 under GRPO; the other groups have none.
+#
+# | group | probability | Dr. GRPO's $g$ | GRPO's $g$ |
+# |---|---|---|---|
+# | A and B | ¼ | $¼(s_A - s_B) = (¼, -¼, 0)$ | $(½, -½, 0)$ |
+# | A and C | ¼ | $¼(s_A - s_C) = (¼, 0, -¼)$ | $(½, 0, -½)$ |
+# | mean of all groups | | $(⅛, -\frac1{16}, -\frac1{16}) = ½\,\nabla p$ | $(¼, -⅛, -⅛) = \nabla p$ |
+#
+# No mixed group moves exactly along $\nabla p$. The mean does, and the two rules differ only in the factor.
+#
+# For one prompt a larger learning rate makes up for a small factor, but not for noise. So two curves judge a rule. A third rule, MaxRL (maximum
+# likelihood reinforcement learning), divides Dr. GRPO's advantages by the mean mark of the group:
 
 # %% [fold]
 import math
@@ -26,36 +43,28 @@ from lessons.experiments import baselines, baselines_tables, grid
 from lessons.workshop.kit import check, say, show
 from lessons.workshop.parts.lesson_07 import over_p, up_to_a_factor
 
-WEIGHTS = {
-    "GRPO": identity.sigma,
-    "Dr. GRPO": lambda k, G: identity.sigma(k, G) ** 2,
-    "MaxRL": lambda k, G: (G - k) / G,
-}
+RULES = ("GRPO", "Dr. GRPO", "MaxRL")
 
 
 def completions_needed(p, G, v_ratio):
-    """Of each rule, over those of the best weight of a group. v_ratio: v₋/v₊."""
-    rules = {name: identity.contrast(weight) for name, weight in WEIGHTS.items()}
-    rules["REINFORCE"] = "REINFORCE"  # A = R
+    """Of each rule, over those of the best weight of the contrast. v_ratio: v₋/v₊."""
     best = identity.efficiency(identity.contrast(identity.quietest(v_ratio)), p, G, v_ratio)
-    needed = {name: best / identity.efficiency(rule, p, G, v_ratio) for name, rule in rules.items()}
-    needed["best baseline"] = best / ((1 - p + p * v_ratio) * (1 - p + p / v_ratio))  # R - b
-    return needed
+    return {name: best / identity.efficiency(name, p, G, v_ratio) for name in RULES}
 
 
 ps = np.linspace(0.01, 0.99, 99)
-factors = {name: identity.weight(name, ps, 8) for name in (*WEIGHTS, "REINFORCE")}
+factors = {name: identity.weight(name, ps, 8) for name in RULES}
 alike = completions_needed(ps, 8, 1)
-show(over_p({"Factor of the expected step": factors, "Completions needed (Dr. GRPO: 1)": alike}))
+panels = {"Expected update, in units of ∇p": factors, "Completions needed": alike}
+show(over_p(panels, highest=9))
 hard = {name: factor[4] for name, factor in factors.items()}  # p = .05
 most = math.ceil(100 * max(alike["MaxRL"])) / 100  # an upper bound
-half = {ratio: completions_needed(0.5, 8, ratio) for ratio in (0.1, 1, 10)}
 assert np.isclose(ps[4], 0.05) and hard["MaxRL"] == max(hard.values())
 assert np.allclose(alike["Dr. GRPO"], 1) and most > max(alike["GRPO"])
 # An identity between two formulas of this library:
 same = identity.fidelity(ps, 8) ** 2 / (1 - identity.silent_rate(ps, 8))
 assert np.allclose(identity.efficiency("GRPO", ps, 8), same)
-# The smallest case below, by the scripts:
+# The smallest case, by the scripts:
 chances, apart = np.array([1 / 4, 1 / 4]), np.array([[1, -1, 0], [1, 0, -1]])
 for script, of_gradient in ((dr_grpo, 1 / 2), (grpo, 1)):
     advantage = float(script.compute_advantages(rewards=torch.tensor([[1.0, 0]]))[0, 0])
@@ -63,49 +72,26 @@ for script, of_gradient in ((dr_grpo, 1 / 2), (grpo, 1)):
     assert np.allclose(mean_update, of_gradient * np.array([1 / 4, -1 / 8, -1 / 8]))
 
 # %% [text]
-# *Groups of eight, with equally noisy right and wrong completions. At $p = .05$ MaxRL's expected step is {=hard["MaxRL"] / hard["Dr. GRPO"]:.1f} times as long as Dr. GRPO's. The
+# *Groups of eight. Left: the factor of $\nabla p$. Right: how many completions it takes until the expected update exceeds the noise across it,
+# where Dr. GRPO needs 1; right and wrong scores are equally noisy here. At $p = .05$ MaxRL's expected update is {=hard["MaxRL"] / hard["Dr. GRPO"]:.1f} times as long as Dr. GRPO's. The
 # completions needed differ less: GRPO is almost on Dr. GRPO's line, and MaxRL needs at most {=most:.2f} times as many.*
 #
-# REINFORCE takes the mark, 1 or 0, as the advantage, so it does not use wrong completions. The **best baseline** subtracts a constant from
-# the mark instead; it must know $p$ and how noisy both kinds are. Where one kind is ten times noisier than the other, it needs only {=half[10]["best baseline"] / half[10]["Dr. GRPO"]:.2f}
-# times Dr. GRPO's completions at $p = ½$.
-#
-# (GRPO: group relative policy optimization; Dr. GRPO: "GRPO done right"; MaxRL: maximum likelihood reinforcement learning, Dr. GRPO's advantage
-# over the mean mark of the group.)
-#
-# | symbol | meaning |
-# |---|---|
-# | $k;\ p,\ q$ | right completions in a group of $G$, all of one prompt; the probability that one is right, and $q = 1 - p$ |
-# | $s_i$ | the score of completion $i$: $\nabla_\theta \log \pi_\theta(y_i)$ |
-# | $\bar s_+ - \bar s_-$ | the **contrast**: the mean score of a group's right completions, less that of its wrong ones |
-# | $g$ | the update of one group, $\frac1G \sum_i A_i s_i$ with the advantages $A_i$ |
+# First the proof, for the left panel. Then the right one: how near are these rules to the best weight?
 
 # %% [markdown]
-# ## The smallest case
-#
-# A policy has three completions and a logit for each. A is right and has probability ½; B and C are wrong and have ¼ each. A score is
-# 1 at the completion's own logit, less the three probabilities. So $s_A = (½, -¼, -¼)$, and $\nabla p = p\,s_A = (¼, -⅛, -⅛)$.
-#
-# Draw groups of two. A mixed group has the advantages ½ and −½ under Dr. GRPO, 1 and −1 under GRPO; the other groups have none.
-#
-# | group | probability | Dr. GRPO's $g$ | GRPO's $g$ |
-# |---|---|---|---|
-# | A and B | ¼ | $¼(s_A - s_B) = (¼, -¼, 0)$ | $(½, -½, 0)$ |
-# | A and C | ¼ | $¼(s_A - s_C) = (¼, 0, -¼)$ | $(½, 0, -½)$ |
-# | mean of all groups | | $(⅛, -\frac1{16}, -\frac1{16}) = ½\,\nabla p$ | $(¼, -⅛, -⅛) = \nabla p$ |
-#
-# No mixed group moves along $\nabla p$. The mean does, and the two rules differ only in the factor.
-#
 # ## The proof
 #
-# A rule gives one advantage, $A_+$, to all $k$ right completions of a group and one, $A_-$, to all wrong ones. So
-# $g = \alpha_k\,\bar s_+ - \beta_k\,\bar s_-$ with $\alpha_k = k A_+/G$ and $\beta_k = -(G-k) A_-/G$. GRPO, for example, with one of four right has
-# $A_+ = 1.73$ and $A_- = -.58$: $\alpha_1 = 1.73/4 = .43$ and $\beta_1 = 3 \cdot .58/4 = .43$.
+# Let $k$ of the $G$ completions of a group be right, and $q = 1 - p$. A rule gives one advantage, $A_+$, to all right completions of a group and
+# one, $A_-$, to all wrong ones. With their mean scores $\bar s_+$ and $\bar s_-$ the update is
 #
-# **Step 1: the two mean scores lie on one line.** A score has mean 0, and $\mathbb E[R\,s] = \nabla p$
+# $$g = \alpha_k\,\bar s_+ - \beta_k\,\bar s_-, \qquad \alpha_k = \frac{k A_+}{G}, \qquad \beta_k = -\frac{(G-k) A_-}{G}$$
+#
+# GRPO, for example, with one of four right has $A_+ = 1.73$ and $A_- = -.58$: $\alpha_1 = 1.73/4 = .43$ and $\beta_1 = 3 \cdot .58/4 = .43$.
+#
+# **Step 1: the two mean scores lie on one line.** A score has mean 0, and $\mathbb E[R\,s] = \nabla p$ with the mark $R$, 1 or 0
 # ([lesson 1](01_score_function.ipynb)). Let $m_\pm$ be the expected scores of a right and of a wrong completion. Split both means by the mark:
 # $p\,m_+ + q\,m_- = 0$ and $p\,m_+ = \nabla p$. So $m_+ = \nabla p/p$ and $m_- = -\nabla p/q$
-# (in the smallest case $\pm2\,\nabla p$).
+# (in the smallest case, $p = q = ½$: $\pm2\,\nabla p$).
 #
 # **Step 2: put them in.** At a fixed $k$ the mean update is $\alpha_k m_+ - \beta_k m_- = (\alpha_k q + \beta_k p)\,\nabla p/(pq)$.
 #
@@ -115,10 +101,12 @@ for script, of_gradient in ((dr_grpo, 1 / 2), (grpo, 1)):
 #
 # | rule | $\alpha_k$ | $\beta_k$ | $w(p)$ |
 # |---|---|---|---|
-# | REINFORCE | $k/G$ | 0 | 1 |
+# | REINFORCE: the advantage is the mark | $k/G$ | 0 | 1 |
 # | GRPO | $\sigma = \sqrt{k(G-k)}/G$ | $\sigma$ | $\mathbb E[\sigma]/(pq)$ |
 # | Dr. GRPO | $\sigma^2$ | $\sigma^2$ | $1 - 1/G$ |
 # | MaxRL, 0 at $k = 0$ | $(G-k)/G$ | $(G-k)/G$ | $(1 - q^{G-1})/p$ |
+#
+# Over many prompts $w(p)$ weighs the easy against the hard ones: [lesson 9](09_objective.ipynb).
 #
 # **1. A rule of your own.** All completions of a group, right and wrong, get the advantage 1 if at least one of them is right, and 0 otherwise.
 # What is $w(p)$?
@@ -210,19 +198,20 @@ print("outside the claim, GRPO with scores divided by lengths: cosine of E[g] an
 assert found == 24 and max(cosines) < 0.999
 
 # %% [markdown]
-# ## The least noisy weight of the contrast
+# ## The quietest weight of the contrast
 #
-# Where $\alpha_k = \beta_k$, a rule weighs the contrast: $g = c(k)\,(\bar s_+ - \bar s_-)$. Which $c(k)$ is the least noisy?
+# Where $\alpha_k = \beta_k$, a rule weighs the **contrast** of the two mean scores: $g = c(k)\,(\bar s_+ - \bar s_-)$, with $c = \sigma$ for GRPO and
+# $\sigma^2$ for Dr. GRPO. Which $c(k)$ is the quietest?
 #
 # **The expected step.** By step 3, $w = \mathbb E[c]/(pq)$, since $p + q = 1$.
 #
-# **The noise.** In the directions across $\nabla p$ the mean update is 0, so there all of $g$ is noise. (Along $\nabla p$,
-# noise changes how far a step goes, not where.) Let $v_+$ and $v_-$ be the variances of a right and of a wrong score in these directions. A
-# mean of $k$ right scores has the variance $v_+/k$. So the contrast has the variance $n_k = \frac{v_+}k + \frac{v_-}{G-k}$, and the update
-# has $\mathbb E[c^2\,n]$.
+# **The noise.** In the directions across $\nabla p$ the mean update is 0, so there all of $g$ is noise. We count only this part, because noise
+# along $\nabla p$ changes how far a step goes, not where. (Lessons 1 and 3 counted that, too.) Let $v_+$ and $v_-$ be the variances of a right
+# and of a wrong score in these directions. A mean of $k$ right scores has the variance $v_+/k$. So the contrast has the variance
+# $n_k = \frac{v_+}k + \frac{v_-}{G-k}$, and the update has $\mathbb E[c^2\,n]$.
 #
-# **The completions needed.** The mean of N groups has the same expected step and 1/N of the variance. So the N at which the step
-# stands out is proportional to $\mathbb E[c^2\,n]/\mathbb E[c]^2$.
+# **The completions needed.** The mean of N groups has the same expected step and 1/N of the variance. So the N at which the step exceeds the
+# noise is proportional to $\mathbb E[c^2\,n]/\mathbb E[c]^2$.
 #
 # **2. The best weight.** First on paper: only $k = 1$ and $k = 2$ occur, equally often, with $n_1 = 1$ and $n_2 = 2$. Hold $c(1) + c(2)$
 # fixed. Which $c(1) : c(2)$ makes $c(1)^2 n_1 + c(2)^2 n_2$ smallest? Then for all $k$: which $c(k)$ makes the quotient smallest? Any multiple is
@@ -239,8 +228,8 @@ def best_weight(k, G, v_right, v_wrong):
 check("7.2", up_to_a_factor(best_weight))
 
 # %% [hint]
-# With $c(2) = S - c(1)$ the derivative is 0 where $c(1)\,n_1 = c(2)\,n_2$. With more values of $k$ you can shift weight between any two of them;
-# a value that occurs more often does so in $\mathbb E[c]$ and in $\mathbb E[c^2n]$ alike.
+# With $c(2) = S - c(1)$ the derivative is 0 where $c(1)\,n_1 = c(2)\,n_2$. With more values of $k$ you can shift weight between any two of them.
+# How often a value of $k$ occurs cancels: it multiplies both $\mathbb E[c]$ and $\mathbb E[c^2n]$.
 
 
 # %% [solution]
@@ -252,58 +241,53 @@ def best_weight(k, G, v_right, v_wrong):
 
 # %% [markdown]
 # **The best weight is one over the variance of the contrast**, whatever $p$ is. With equally noisy scores it is a multiple of $k(G-k)$: Dr.
-# GRPO. With far noisier wrong ones it tends to a multiple of $G - k$: MaxRL. What does another rule cost?
+# GRPO. With far noisier wrong ones it tends to a multiple of $G - k$: MaxRL. What does another weight cost?
 
 # %% [fold]
 show(over_p({"Wrong scores ten times quieter": completions_needed(ps, 8, 0.1),
-             "Wrong scores ten times noisier": completions_needed(ps, 8, 10)}))
+             "Wrong scores ten times noisier": completions_needed(ps, 8, 10)}, highest=2.1))
 all_p, ratios = np.linspace(0.001, 0.999, 999), 10.0 ** np.arange(-3, 3.1, 0.25)
 everywhere = [completions_needed(all_p, 8, r) for r in ratios]
-worst = {name: max(e[name].max() for e in everywhere) for name in WEIGHTS}
+worst = {name: max(e[name].max() for e in everywhere) for name in RULES}
 worst = {name: math.ceil(100 * x) / 100 for name, x in worst.items()}  # an upper bound
-assert min(e[name].min() for e in everywhere for name in WEIGHTS) > 1 - 1e-12
-assert max(worst["GRPO"], worst["Dr. GRPO"]) <= 1.25  # "a quarter" in the claim
-for r, needed in half.items():  # at p = 1/2
-    least = identity.contrast(identity.quietest(r))
-    rules = least, lambda reward, others, G, b=1 / (1 + r): reward - b
-    weighed, constant = (identity.efficiency(rule, 0.5, 8, r) for rule in rules)
-    assert np.isclose(weighed / constant, needed["best baseline"])
-    assert min(needed.values()) == needed["best baseline"]
-assert np.isclose(half[0.1]["best baseline"], half[10]["best baseline"])
+assert min(e[name].min() for e in everywhere for name in RULES) > 1 - 1e-12
+assert max(worst["GRPO"], worst["Dr. GRPO"]) <= 1.25  # "matters little"
+baseline = {}  # completions of the best R - b at p = 1/2, over those of the best weight
+for r in (0.1, 1, 10):
+    best = identity.efficiency(identity.contrast(identity.quietest(r)), 0.5, 8, r)
+    constant = identity.efficiency(lambda R, others, G, b=1 / (1 + r): R - b, 0.5, 8, r)
+    assert np.isclose(constant, (1 + r) * (1 + 1 / r) / 4)
+    assert constant > max(identity.efficiency(name, 0.5, 8, r) for name in identity.RULES)
+    baseline[r] = best / constant
+assert np.isclose(baseline[0.1], baseline[10])
 
 # %% [text]
-# *Completions needed, over those of the best weight of the contrast. REINFORCE ($\beta_k = 0$) leaves out wrong completions, and the noise in
-# them: at $p = ½$ it needs {=half[0.1]["REINFORCE"]:.1f} times as many on the left, {=half[10]["REINFORCE"]:.2f} times on the right.*
+# *Completions needed, over those of the best weight of the contrast. Ten times quieter: a tenth of the variance.*
 #
-# **So among weights of the contrast, σ or σ² matters little.** In groups of eight GRPO needs at most {=worst["GRPO"]:.2f} times the completions of the best weight,
-# Dr. GRPO {=worst["Dr. GRPO"]:.2f} and MaxRL {=worst["MaxRL"]:.2f} times, for $p$ from .001 to .999 and $v_-/v_+$ from .001 to 1,000.
-#
-# ## The least noisy rule
-#
-# The contrast counts both means equally, however noisy one of them is. Let $\alpha_k$ and $\beta_k$ differ. By step 3 the expected step is
-# proportional to $\mathbb E[\alpha_k q + \beta_k p]$. The noise is $\mathbb E[\alpha_k^2 v_+/k + \beta_k^2 v_-/(G-k)]$. As in exercise 2, a
-# coefficient is best if it is its factor in the step over its factor in the noise: $\alpha_k = kq/v_+$ and $\beta_k = (G-k)\,p/v_-$. So
-# $A_+ = Gq/v_+$ and $A_- = -Gp/v_-$, whatever $k$ is. Up to a factor these are $1 - b$ and $-b$. **The least noisy rule is a constant
-# baseline**, $R - b$ with
-#
-# $$b = \frac{p\,v_+}{p\,v_+ + q\,v_-}$$
-#
-# At $p = ½$ it needs {=half[0.1]["best baseline"]:.2f} times the completions of the best weight of the contrast if $v_-/v_+$ is .1 or 10, and {=half[1]["best baseline"]:.2f} times if it is 1. This is [lesson 1](01_score_function.ipynb)'s
-# best $b$, $\mathbb E[R\,\|s\|^2]/\mathbb E[\|s\|^2]$, for the part of $s$ across $\nabla p$. A run has to estimate it.
+# **So for the noise, σ or σ² matters little.** In groups of eight GRPO needs at most {=worst["GRPO"]:.2f} times the completions of the best weight, Dr. GRPO
+# {=worst["Dr. GRPO"]:.2f} and MaxRL {=worst["MaxRL"]:.2f} times, for $p$ from .001 to .999 and $v_-/v_+$ from .001 to 1,000.
 #
 # ## To remember
 #
 # - Every rule's expected update of a prompt is $w(p)\,\nabla p$. Rules differ in $w(p)$ and in the noise.
-# - One over its variance is the least noisy weight of the contrast. GRPO and Dr. GRPO are near it.
-# - The least noisy rule is a constant baseline. It can need a third of the completions, but must know $p$ and both variances.
+# - The contrast is best weighted by one over its variance; GRPO's σ and Dr. GRPO's σ² are near that.
+# - A constant baseline can be quieter than any weight of the contrast, but it must know $p$ and both variances (second reading).
 #
-# ## For a second reading (6 minutes): which group size?
+# ## For a second reading (10 minutes): a quieter rule; which group size?
 #
-# In large groups $\sigma$ tends to $\sqrt{pq}$. The share of this that groups of $G$ reach on average,
-# $\varphi = \mathbb E[\sigma]/\sqrt{pq}$, is GRPO's **fidelity**: its share of the full step. At $p = .05$ groups of 8 take
-# {=identity.fidelity(0.05, 8):.0%} of it.
+# **The least noisy rule.** The contrast counts both mean scores equally, however noisy one of them is. Let $\alpha_k$ and $\beta_k$ differ. As in
+# exercise 2: $\alpha_k$ enters the step with $q$ and the noise with $v_+/k$, so the best $\alpha_k$ is $q ÷ (v_+/k) = kq/v_+$; likewise
+# $\beta_k = (G-k)\,p/v_-$. So $A_+ = Gq/v_+$ and $A_- = -Gp/v_-$, whatever $k$ is. Up to a factor these are $1 - b$ and $-b$: the best rule is the
+# mark less a constant,
 #
-# **A published rule for G.** Expand $\sigma = \sqrt{x(1-x)}$ around $x = p$, where $x = k/G$ has the variance $pq/G$:
+# $$b = \frac{p\,v_+}{p\,v_+ + q\,v_-}$$
+#
+# At $p = ½$ it needs {=baseline[10]:.2f} times the completions of the best weight of the contrast if $v_-/v_+$ is .1 or 10, and {=baseline[1]:.2f} times if it is 1. This
+# is [lesson 1](01_score_function.ipynb)'s best $b$, $\mathbb E[R\,\|s\|^2]/\mathbb E[\|s\|^2]$, for the part of $s$ across $\nabla p$. A run has to estimate it.
+#
+# **How long is GRPO's step?** In large groups $\sigma$ tends to $\sqrt{pq}$. The share of this that groups of $G$ reach on average,
+# $\varphi = \mathbb E[\sigma]/\sqrt{pq}$, is called GRPO's **fidelity**. At $p = .05$ groups of 8 take {=identity.fidelity(0.05, 8):.0%} of the full
+# step. A published rule for $G$ expands $\sigma = \sqrt{x(1-x)}$ around $x = p$, where $x = k/G$ has the variance $pq/G$:
 #
 # $$\varphi \approx 1 - \frac{1}{8Gpq} \quad\Longrightarrow\quad G^\star = \frac{1}{8\,(1-\varphi)\,pq}$$
 #
@@ -339,8 +323,8 @@ assert all(2 < number < 2.15 for number in right)
 # {=right[2]:.1f} at .01. And φ is a *length*: a longer step of one prompt, not a better one.
 #
 # **Which group size is best at a fixed budget?** Larger groups mean fewer different prompts. We trained Dr. GRPO without a KL
-# penalty, in batches of 256 completions, with five seeds. Held-out accuracy after so many completions, the best of six
-# sizes in italics ([all six](experiments/README.md)):
+# penalty, in batches of 256 completions, with five seeds. Held-out accuracy after so many completions, for four of six sizes, the best of these in
+# italics ([all six](experiments/README.md)):
 
 # %% [fold]
 sizes = baselines_tables.budgets(grid.load_runs(baselines.RESULTS))
