@@ -1,16 +1,18 @@
-# %% [markdown] 30 minutes, without the second reading
+# %% [markdown] 35 minutes, without the second reading
 # # 18 · The sampler is not the trainer
 #
 # Real systems sample with one engine and train with another. The model's parameters are the same, the kernels and the precision are not. So
 # each token's probability differs a little between the two, and over a completion the differences multiply. Which weight corrects for this,
-# and when does it matter?
+# and what does it cost?
 #
 # > **Where an update sums the scores $\nabla\log\pi$ of its tokens, one weight makes the mean update right: the whole completion's
-# > probability in the trainer over that in the sampler; weights of single tokens do not.**
+# > probability in the trainer over that in the sampler. Under a cap, or with weights of single tokens, the mean stays wrong.**
 # >
-# > In our runs, with GRPO and completions of twenty tokens, five seeds do not tell the samplers apart.
+# > The price is noise, which grows with the length. If tokens err independently, and as much as with our bfloat16 sampler, this weight leaves half
+# > of a batch of completions of 9,000 tokens.
 #
-# REINFORCE and Dr. GRPO sum. GRPO divides by the length, and then a weight is not enough (*The condition*, below).
+# REINFORCE and Dr. GRPO sum. GRPO divides by each completion's length, and then this weight does not help: in the example below GRPO's mean update is
+# .45 of its length off without a weight, and .50 with it.
 #
 # **The smallest case.** The text *aa* has three tokens: a, a and the end. Each engine gives each token a probability:
 #
@@ -23,7 +25,7 @@
 # Of 100 completions the sampler writes *aa* 4 times. The trainer would write it 8 times. So each of the four must count twice, *in all its
 # tokens*. By the tokens' own weights the first a counts .8 times, less than with no weight at all.
 #
-# The picture adds up all 15 texts of at most three letters, for two engines that are much further apart than real ones.
+# The example for the rest of the lesson: all 15 texts of at most three letters, and two engines that are much further apart than real ones.
 
 # %% [fold]
 from itertools import product
@@ -33,10 +35,10 @@ import numpy as np
 import torch
 
 from lessons.experiments import staleness
-from lessons.experiments.grid import change, load_runs, markdown
+from lessons.experiments.grid import load_runs
 from lessons.experiments.precision import CORRECTIONS
 from lessons.experiments.staleness import U_4, gap, select, verdicts
-from lessons.workshop.kit import check, say, show
+from lessons.workshop.kit import check, show
 from lessons.workshop.parts.lesson_18 import batch_errors, groups_needed
 
 runs = load_runs(staleness.RESULTS)
@@ -77,22 +79,34 @@ def update(weights, sampled, scores):
     return mean, (chance * (pairs - mean).square().sum(dim=2)).sum().sqrt()
 
 
-def measure(distance, unit, C=inf, scores=scores):
-    """How far off the mean update is, and the noise, both over the length of the true mean."""
+def measure(distance, unit, C=inf, above=None, scores=scores):
+    """How far off the mean update is, and the noise, both over the length of the true mean. A
+    weight above the cap C counts as C, or as `above`."""
     sampled = token_logps(logits + distance * noise)
     log_w = {"none": 0 * old[:, :1], "token": old - sampled,
              "completion": (old - sampled).sum(dim=1, keepdim=True)}[unit]
-    mean, rms = update(log_w.exp().clamp(max=C), sampled, scores)
+    w = log_w.exp()
+    w[w > C] = C if above is None else above
+    mean, rms = update(w, sampled, scores)
     truth, _ = update(torch.ones(15, 1), old, scores)
     return np.array([(mean - truth).norm(), rms]) / truth.norm().item()
 
 
-ways = {"nothing": ("none",), "tokens": ("token",),
-        "completions, capped at 2": ("completion", 2), "completions": ("completion",)}
+CAPS = (2, 3, 10, inf)
+
+
+def by_cap(*unit, **above):
+    """A row of the table of caps."""
+    return " | ".join(f"{measure(1.5, *unit, C, **above)[0]:.2f}" for C in CAPS)
+
+
+ways = {"nothing": ("none",), "tokens, capped at 3": ("token", 3),
+        "completions, capped at 3": ("completion", 3), "completions": ("completion",)}
 none, of_tokens, capped, exact = (measure(1.5, *way) for way in ways.values())
 crossings = groups_needed(*none, *capped), groups_needed(*capped, *exact)
-over_length, _ = measure(1.5, "completion", scores=scores / lengths)
 sampled = token_logps(logits + 1.5 * noise)
+dropped = old.sum(dim=1).exp()[(old - sampled).sum(dim=1).exp() > 3].sum()
+over_length = [measure(1.5, unit, scores=scores / lengths)[0] for unit in ("none", "completion")]
 As = (R - sampled.sum(dim=1).exp() @ R)[:, None] * scores.sum(dim=1)
 
 
@@ -102,13 +116,13 @@ def off(mean_update, C):
     return ((mean_update(old, sampled, As, C) - truth).norm() / truth.norm()).item()
 
 
-assert exact[0] < 1e-12 and abs(over_length - of_tokens[0]) < 0.01
+assert exact[0] < 1e-12 and [f"{x:.2f}" for x in over_length] == ["0.45", "0.50"]
 show(batch_errors(np.geomspace(3, 1e5, 100), dict(zip(ways, (none, of_tokens, capped, exact)))))
 
 # %% [text]
-# *The error of an update by a batch of groups of two: its root mean square distance from the trainer's mean update, over the length of the latter.
-# See the right end first. Only the blue line goes on down to 0: its mean is right. The others stop at {=none[0]:.2f}, {=of_tokens[0]:.2f} and {=capped[0]:.2f}, where their means are wrong. Then see the
-# left end: in a small batch blue, the noisiest, is worst. Green allows no weight above 2.*
+# *Batches of groups of two with Dr. GRPO's update. The error is the root mean square distance from the trainer's mean update, over the length of
+# the latter. See the right end first: only the blue line goes on down to 0, because its mean is right. The others stop at {=none[0]:.2f}, {=of_tokens[0]:.2f} and
+# {=capped[0]:.2f}: so far off are their means. Then see the left end: in a small batch blue, the noisiest, is worst. Capped at 3: a larger weight counts as 3.*
 #
 # ## Why the weight is right
 #
@@ -121,13 +135,9 @@ show(batch_errors(np.geomspace(3, 1e5, 100), dict(zip(ways, (none, of_tokens, ca
 #
 # A **cap** $C$ on the weight, $\min(w, C)$, bounds the noise.
 #
-# **The condition.** $A$ contains the mean reward of the sampler's group, not of the trainer's. Times a summed score, which has mean 0, this drops
-# out (second reading). Divided by its length a score no longer has mean 0. So under GRPO the sampler's mean reward stays in the update: in the
-# picture's example even the exact weight would be {=over_length:.2f} off, as far as the weights of tokens. GRPO's $\sigma$ is that of the sampler's groups, too.
-#
 # **1. The mean update.** What is the mean of $\min(w, C)\,A\,s$ over what the sampler draws, with weights of whole completions? You get the
 # log-probabilities of the tokens, 0 after a text's end, and $A\,s$ of each text. Then see how far your mean is from the trainer's in the
-# picture's example: `[off(mean_update, C) for C in (1, 2, inf)]`
+# example: `[off(mean_update, C) for C in CAPS]`
 
 
 # %% [exercise]
@@ -150,8 +160,19 @@ def mean_update(old, sampled, As, C):
 
 
 # %% [text]
-# It is {=measure(1.5, "completion", 1)[0]:.2f}, {=capped[0]:.2f} and 0 away, over the length of the trainer's mean. **Only without a cap the distance is 0.** A cap of 1 is worse than no
-# weights, {=none[0]:.2f}.
+# You have computed the second row. The others are what libraries offer, too:
+#
+# | mean off by, with a cap of | 2 | 3 | 10 | no cap |
+# |---|---|---|---|---|
+# | tokens, capped | {=by_cap("token")} |
+# | completions, capped | {=by_cap("completion")} |
+# | completions, 0 if above the cap | {=by_cap("completion", above=0)} |
+#
+# Without weights it is {=none[0]:.2f}. At a cap of 2 the first two rows happen to be equally far off. **A higher cap helps whole completions only.**
+#
+# In TRL 1.16 the rows are the values `token_truncate`, `sequence_truncate` and `sequence_mask` of `vllm_importance_sampling_mode`. The default is
+# the last, with a cap of 3 (`vllm_importance_sampling_clip_max`). In this example it drops the texts that the trainer would write {=dropped:.0%} of the time. Where weights stay
+# near 1 it drops nothing. In verl 0.9.1 `rollout_is` is `token` or `sequence`, capped at 2, and off by default.
 #
 # ## When does a weight pay?
 #
@@ -164,11 +185,12 @@ def mean_update(old, sampled, As, C):
 # | weighted | off | noise of one group |
 # |---|---|---|
 # | nothing | {=none[0]:.3f} | {=none[1]:.2f} |
-# | completions, capped at 2 | {=capped[0]:.3f} | {=capped[1]:.2f} |
+# | tokens, capped at 3 | {=of_tokens[0]:.3f} | {=of_tokens[1]:.2f} |
+# | completions, capped at 3 | {=capped[0]:.3f} | {=capped[1]:.2f} |
 # | completions | 0 | {=exact[1]:.2f} |
 #
-# **2. From which batch on?** Of two ways to weight, the second one is noisier and less far off. From how many groups on has it the smaller squared
-# error?
+# **2. From which batch on?** Of two ways to weight, the second one is noisier and less far off. From how many groups on is its squared error
+# smaller?
 
 
 # %% [exercise]
@@ -189,16 +211,17 @@ def pays_from(off, noise, other_off, other_noise):
 
 
 # %% [text]
-# Your formula gives the crossings of the picture: a cap of 2 beats no weights from {=np.ceil(crossings[0]):.0f} groups on, and the exact weight beats the cap from
-# {=np.ceil(crossings[1]):.0f} on. **The larger the batch, the higher the cap.**
+# Your formula gives the crossings of the picture: a cap of 3 beats no weights from {=np.ceil(crossings[0]):.0f} groups on, and the exact weight beats the cap from
+# {=np.ceil(crossings[1]):.0f} on. **In this example, the larger the batch, the higher the cap that pays.**
 #
-# In code it is one line, a constant factor of the loss: **truncated importance sampling** ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)).
+# In code a capped weight is one line, a constant factor of the loss: **truncated importance sampling**
+# ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)). Here it is that of the whole completion; without `sum` it is each token's.
 #
 # ```python
 # w = (old_logps - sampler_logps).sum(dim=1, keepdim=True).exp().clamp(max=C)
 # ```
 #
-# ## Should our runs of short completions show anything?
+# ## How much of a batch is left?
 #
 # Where weights differ much, most completions hardly count. Of $n$ weighted completions the *effective* number is $n\,(\mathbb E w)^2/\mathbb E w^2$.
 #
@@ -237,71 +260,50 @@ d, length = half["spread of tokens"], half["length"]
 assert round(np.log(2) / d**2, -3) == 9000 and 19 < length < 21
 # As far apart as the two samplers of our runs, by the spread of completions' w
 near = [measure(distance, "none")[0] for distance in (0.036, 0.146)]
+gaps = [gap(runs, U_4 | {"sampler": sampler, "correction": correction}, U_4)
+        for sampler, corrections in CORRECTIONS.items() for correction in corrections]
+lowest, highest = np.transpose([one["interval"] for one in gaps])
+assert len(gaps) == 5 and (lowest < -0.02).all() and (highest > 0).all()
+assert verdicts(runs, ["bfloat16", "float8"]).count("| held: ") == 2
 # Half of erfc is one side: a mean of T log-ratios below −3e-4, or above 4e-4
 outside = {T: sum(erfc(end * np.sqrt(T / 2) / d) / 2 for end in (3e-4, 4e-4))
            for T in (1_000, 10_000)}
 
 # %% [text]
-# We sampled with a copy of the policy in bfloat16, and with one whose parameters are in float8. The trainer is in float32. What should we expect?
+# We sampled with a copy of the policy in bfloat16, and with one whose parameters are in float8. The trainer is in float32.
 #
 # | | bfloat16 | float8 |
 # |---|---|---|
 # | spread (standard deviation) of a token's $w$: $d$ | {=d:.4f} | {=eighth["spread of tokens"]:.3f} |
 # | spread of a completion's $w$ | {=half["spread of completions"]:.3f} | {=eighth["spread of completions"]:.3f} |
 # | share that is effective at $T$ = 20, by your formula | {=np.exp(-20 * d**2):.3f} | {=np.exp(-20 * eighth["spread of tokens"]**2):.2f} |
-# | how far off the mean update of the picture's example would be with engines this close, without weights | {=100 * near[0]:.0f} % | {=100 * near[1]:.0f} % |
+# | how far off the example would be with engines this close, without weights | {=100 * near[0]:.0f} % | {=100 * near[1]:.0f} % |
 #
-# So we should expect no difference that five seeds can see. Length changes this: at $T$ = {=round(np.log(2) / d**2, -3):,.0f}, with bfloat16's spread, half of the batch is lost.
+# (Twenty independent tokens would have a spread of {=np.sqrt(np.expm1(20 * d**2)):.3f} and {=np.sqrt(np.expm1(20 * eighth["spread of tokens"]**2)):.3f}; real ones are not quite independent.) **Length changes this**: at $T$ = {=round(np.log(2) / d**2, -3):,.0f}, with
+# bfloat16's $d$, half of the batch is lost.
 #
-# ## Our runs do not tell the samplers apart
-#
-# The runs are those of [lesson 14](14_staleness.ipynb) with four updates a rollout batch. They keep GRPO's clip and *GRPO's divisions*, so here even weights of
-# completions are only about right. $C = 2$.
-
-# %% [fold]
-UNITS = {"none": "none", "token": "tokens", "sequence": "completions"}  # by correction
-gaps = {(sampler, UNITS[correction]):
-        gap(runs, U_4 | {"sampler": sampler, "correction": correction}, U_4)
-        for sampler, corrections in CORRECTIONS.items() for correction in corrections}
-say(markdown(["sampler", "weights of", "points against a float32 sampler"],
-             [[*names, change(difference)] for names, difference in gaps.items()]))
-assert all(low < 0 < high for low, high in (one["interval"] for one in gaps.values()))
-
-# %% [text]
-# *(Points of held-out accuracy, paired by seed, five seeds, with 95 % t intervals.)*
-#
-# All intervals contain 0, but a loss of two points could hide in each. **What this cannot show**: completions of thousands of tokens, a
-# mixture of experts, kernels that differ in more than precision.
+# **Our completions, of {=length:.0f} tokens, are too short to show an effect.** We trained GRPO on both kinds of samples, without weights and with weights capped at 2,
+# five seeds each. As predicted, no arm differs from a float32 sampler: all five 95 % intervals contain 0. But a loss of two points could hide in
+# each, and longer completions, mixtures of experts or other kernels may differ more.
 #
 # ## To remember
 #
 # - Only weights of whole completions, without a cap and with summed scores, give the right mean.
-# - A cap trades noise for error. The larger the batch, the higher the cap that pays.
-# - Print the spread before you correct for it: over our twenty tokens even float8 has only {=eighth["spread of completions"]:.2f}.
-
-# %% [text]
-# ## For a second reading (3 minutes)
+# - A cap trades noise for a wrong mean. In our example, the larger the batch, the higher the cap that pays.
+# - Print the spread of the completions' weights before you correct for it: over our twenty tokens even float8 has only {=eighth["spread of completions"]:.2f}.
 #
-# **The group's mean under another sampler.** $A$ contains the mean of the sampler's group. The other completions' part of it drops out, because the
-# expected score is 0. A completion's own part shortens both sides by $(G-1)/G$ ([lesson 3](03_group_baseline.ipynb)).
+# ## For a second reading (5 minutes)
 #
-# **Exercise 3 and the root of the length.** At 9,000 tokens the spread of $w$ is 1. The rule "spread of a token, times the root of the length" holds
-# for small spreads only: it would say {=round(1 / d**2, -3):,.0f}.
+# **Why dividing by the length spoils it.** $A$ contains the mean reward of the sampler's group, not of the trainer's. Times a summed score, which
+# has mean 0, the other completions' part of it drops out. (The completion's own part shortens both sides by $(G-1)/G$:
+# [lesson 3](03_group_baseline.ipynb).) Divided by its length, a score no longer has mean 0, so the sampler's mean reward stays in the update. GRPO's
+# $\sigma$ is that of the sampler's groups, too. So TRL's default, which sums but divides by $\sigma$, is not corrected exactly.
 #
-# **One ratio for both tasks.** The clip bounds what our updates have moved; the weight corrects for the engines. So the clip looks at
+# **One ratio for both tasks.** The clip bounds what our updates have moved. The weight corrects for the engines. So the clip should look at
 # $\rho = \pi/\pi_{old}$ alone, where $\pi$ is the trainer's policy now. If the sampler's log-probabilities serve as the old ones, it sees $\rho w$,
-# and stops tokens that no update has moved. GSPO clips the mean ratio of a completion. Its published range is 3e-4 down
-# and 4e-4 up. Rounding alone would move completions of twenty tokens out of it: their log-ratio, divided by the length, spreads by about {=10_000 * half["spread of completions"] / length:.0f}e-4.
+# and stops tokens that no update has moved. GSPO ([2507.18071](https://arxiv.org/abs/2507.18071)) clips the mean ratio of a completion, in a published range of 3e-4 down
+# and 4e-4 up. With our bfloat16 the log-ratio per token of completions of {=length:.0f} tokens spreads by about {=10_000 * half["spread of completions"] / length:.0f}e-4, so rounding alone would put most of them outside.
 #
 # Longer ones stay inside more often. If the log-ratios of tokens were independent and normal with the spread of ours,
 # {=100 * outside[1_000]:.0f} % of completions would lie outside at 1,000 tokens, and {=100 * outside[10_000]:.2f} % at 10,000. Half of these would be clipped: those on
 # the side that belongs to the sign of $A$.
-#
-# **Predictions.** What we predicted, after an earlier version of these runs, and what came out:
-
-# %% [fold]
-say(verdicts(runs, ["bfloat16", "float8"]))
-
-# %% [markdown]
-# Sources: truncated importance sampling, [Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9); GSPO
-# [2507.18071](https://arxiv.org/abs/2507.18071).
