@@ -6,18 +6,16 @@ from matplotlib.figure import Figure
 from lessons.workshop.kit import BLUE, ORANGE, new_figure
 
 
-def who_brings(medians: dict) -> Figure:
-    """The share of a prompt's gradient that all-right groups of eight bring if A = R, over its p.
-    medians: p by name, marked on the curve."""
-    figure, axis = new_figure(7.5, 3)
+def who_brings(medians: np.ndarray) -> Figure:
+    """Which groups of eight bring ∇p if A = R, over p, for a policy of one parameter: ∇p = pq.
+    medians: (n,) the p of models, marked on the border of the two areas."""
+    figure, axis = new_figure(7.5, 3.4)
     p = np.linspace(0, 1, 101)
-    axis.stackplot(p, p**7, 1 - p**7, colors=(ORANGE, BLUE), alpha=0.4,
+    axis.stackplot(p, p**8 * (1 - p), (p - p**8) * (1 - p), colors=(ORANGE, BLUE), alpha=0.4,
                    labels=("all-right groups", "mixed groups"))  # fmt: skip
-    for marker, (name, x) in zip("os", medians.items()):
-        axis.plot(x, x**7, marker, color="black", label=name)
-    axis.set(xlabel="p", ylabel="share of ∇p")
-    axis.margins(0)
-    axis.legend(loc="upper left", frameon=True)
+    axis.plot(medians, medians**8 * (1 - medians), "ko", label="our models after 60 steps")
+    axis.set(xlabel="p", ylabel="∇p", xlim=(0, 1), ylim=(0, 0.35))
+    axis.legend(loc="upper left")
     return figure
 
 
