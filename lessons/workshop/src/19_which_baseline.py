@@ -222,7 +222,7 @@ def share(p, G):
 
 
 # %% [text]
-# At $p = .9$ it is .9 in groups of two and .48 in groups of eight: orange is then nearly half of the picture's height.
+# At $p = .9$ it is .9 in groups of two and .48 in groups of eight: orange is there nearly half of the height.
 #
 # ## Which is less noisy?
 #
