@@ -150,12 +150,9 @@ def diagnosis(got: list, wanted: list, inputs: Sequence[dict]) -> str:
         return pattern
     differences = list(map(_difference, got, wanted, inputs))
     wrong = [i for i, difference in enumerate(differences) if difference]
-    arguments, text = inputs[wrong[0]], differences[wrong[0]]
+    text = differences[wrong[0]]
     if len(wrong) == len(got):
         return text
-    if "part" in arguments:  # such as the value, or the gradient
-        good = next(one["part"] for i, one in enumerate(inputs) if i not in wrong)
-        return f"the {good} is right, but not the {arguments['part']}: {text}"
     return f"right at {len(got) - len(wrong)} of {len(got)} inputs, but {text}"
 
 
