@@ -1,7 +1,7 @@
 """Training with a verifier that errs: random errors, and errors that follow the text. Read by
 lesson 17.
 
-    python lessons/experiments/erring.py              all runs: four hours on two cores
+    python lessons/experiments/erring.py              all runs: two to three hours on two cores
     python lessons/experiments/erring.py --publish    also writes erring.json here
 
 Every run is `learning.learn` with the losses of the scripts and no KL, in batches of 256

@@ -1,6 +1,6 @@
 """One knob between the mean of the others and no baseline. Read by lesson 19.
 
-    python lessons/experiments/shrinkage.py            all runs: three hours on two cores
+    python lessons/experiments/shrinkage.py            all runs: one to two hours on two cores
     python lessons/experiments/shrinkage.py --publish  also writes shrinkage.json here
 
 Dr. GRPO's training without KL, four updates a batch, with the advantages
