@@ -7,6 +7,7 @@ from lessons.experiments import (
     baselines_tables,
     bench_speed,
     compare_tables,
+    erring,
     real_model,
     real_scores,
 )
@@ -14,5 +15,5 @@ from lessons.experiments.grid import write_pages
 
 if __name__ == "__main__":
     write_pages(compare_tables.texts(compare_tables.load()))
-    for part in (bench_speed, baselines_tables, real_scores, real_model):
+    for part in (bench_speed, baselines_tables, erring, real_scores, real_model):
         write_pages(part.texts())
