@@ -22,6 +22,7 @@ from lessons.experiments import (
     compare,
     compare_figures,
     compare_tables,
+    erring,
     grid,
     paired,
     real_model,
@@ -293,7 +294,8 @@ def test_the_pages_show_the_committed_numbers(page):
     """python lessons/experiments/page.py writes them."""
     text = page.read_text("utf-8")
     pages = [compare_tables.texts(compare_tables.load())]
-    pages += (part.texts() for part in (bench_speed, baselines_tables, real_scores, real_model))
+    parts = bench_speed, baselines_tables, erring, real_scores, real_model
+    pages += (part.texts() for part in parts)
     for texts in pages:
         assert grid.into_page(text, texts.get(page, {})) == text
 
