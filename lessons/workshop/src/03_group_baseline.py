@@ -1,15 +1,14 @@
 # %% [markdown] 40 minutes, without the second reading
 # # 3 · GRPO's baseline
 #
-# Group relative policy optimization (GRPO) samples a **group** of G completions of the same prompt, independently of each other, and
+# Group relative policy optimization (GRPO) samples a **group** of $G$ completions of the same prompt, independently of each other, and
 # subtracts the group's mean reward from each reward. The mean takes the place of PPO's critic ([lesson 15](15_critic.ipynb)).
 #
-# > **Subtract the mean of the *others*, and the average update is exactly the gradient of the success probability; subtract the mean of the
-# > whole group, and it is $(G-1)/G$ of that gradient, which the learning rate makes up for. GRPO's division by σ, the standard deviation of
-# > the group's rewards, does have a consequence: it keeps the direction, but from G = 4 on some prompts count more than others.**
+# > **Subtracting the group's mean only shortens the average update, which still points along the gradient of the success probability;
+# > dividing by σ, the rewards' standard deviation, keeps this direction, but in groups of four or more makes some prompts count more.**
 # >
-# > This is proved for rewards of 0 and 1 and the first update after sampling. Which prompts count more, and how much:
-# > [lesson 9](09_objective.ipynb).
+# > To be exact: $(G-1)/G$ of the gradient with the group's mean, all of it with the mean of the *others*. This is proved for the first
+# > update after sampling, with σ for rewards of 0 and 1.
 #
 # A group of four, with both means:
 #
@@ -23,8 +22,11 @@
 #
 # A reward lies closer to a mean that contains it: the first bold row is three quarters of the second.
 #
-# The mean of the others is RLOO's baseline (REINFORCE leave-one-out), the mean of the group that of Dr. GRPO ("GRPO done right") and of GRPO.
-# Here are the updates of all groups of *two* under a tiny policy, without the division by σ, which comes after the proof:
+# The mean of the others is RLOO's baseline (REINFORCE leave-one-out), the mean of the group that of Dr. GRPO ("GRPO done right") and of GRPO,
+# which then divides by σ.
+#
+# A tiny policy is asked for two digits from 0 to 2 that add up to 2: of its nine completions three are right. Here are its updates from all
+# groups of *two*, without the division by σ:
 
 # %% [fold]
 import numpy as np
@@ -59,37 +61,35 @@ assert max((probs @ scores).norm(), ((probs * rewards) @ scores - grad_p).norm()
 pairs = torch.cartesian_prod(*[torch.arange(9)] * 2)  # (81, 2): all groups of two
 updates = {name: (script.compute_advantages(rewards=rewards[pairs])[..., None] * scores[pairs])
            .mean(dim=1) for name, script in (("RLOO", rloo), ("Dr. GRPO", dr_grpo))}
+ones = [script.compute_advantages(rewards=rewards[pairs]) for script in (rloo, grpo)]
+assert torch.allclose(*ones, rtol=1e-12, atol=0)  # as the caption says
 show(cloud_of_groups(updates, probs[pairs].prod(dim=1), grad_p))
 
-# %% [text]
-# *A dot is the update of one group, its size the group's probability. Two of the policy's 12 dimensions are drawn: along the gradient of the
-# success probability $p$ (the arrow, $\nabla p$) and, across it, the direction in which updates vary most. At the origin: groups whose two
-# rewards agree. The black circle is the average of all groups: for RLOO at the tip of the arrow, for Dr. GRPO half way, as
-# $(G-1)/G = 1/2$.*
+# %% [markdown]
+# *A dot is the update of one group, its size the group's probability. The arrow: the gradient of the success probability $p$, $\nabla p$.
+# Across it: the direction in which updates vary most. At the origin: groups whose two rewards agree. The black circle is the average of all
+# groups, for RLOO at the tip of the arrow, for Dr. GRPO half way: $(G-1)/G = 1/2$. GRPO's groups of two lie exactly where RLOO's do.*
 #
 # | symbol | meaning |
 # |---|---|
 # | $s_i$ | the score of completion $i$: $\nabla_\theta \log \pi_\theta(y_i)$, summed over its tokens |
-# | $\bar R$ | the mean of the group's rewards $R_1, \dots, R_G$, completion $i$ included |
-# | $b_i$ | the **leave-one-out** mean, that of the other $G - 1$ rewards |
+# | $\bar R,\ b_i$ | the mean of the group's rewards; the **leave-one-out** mean, of all but $R_i$ |
 # | $A_i$ | the advantage: $R_i - b_i$ (RLOO), $R_i - \bar R$ (Dr. GRPO), $(R_i - \bar R)/\sigma$ (GRPO) |
 # | $g$ | the update of one group: $\frac1G \sum_i A_i\, s_i$ |
 #
-# In symbols the claim is $\mathbb E[g] = \nabla p$ for RLOO, and $\mathbb E[g] = \frac{G-1}{G}\nabla p$ for Dr. GRPO. In our scripts the
-# change from Dr. GRPO's advantage to RLOO's is this; below it, the group of four:
+# The claim without σ: $\mathbb E[g] = \nabla p$ for RLOO, $\mathbb E[g] = \frac{G-1}{G}\nabla p$ for Dr. GRPO. In our scripts:
 
 # %% [fold]
 show_diff(dr_grpo.compute_advantages, rloo.compute_advantages)
 four = torch.tensor([[1.0, 0, 0, 1]]).double()
 own, others = (script.compute_advantages(rewards=four)[0] for script in (dr_grpo, rloo))
-print(f"Dr. GRPO {own.numpy()}\nRLOO     {others.numpy().round(3)}")
-assert torch.allclose(own, 3 / 4 * others)
+assert torch.allclose(own, 3 / 4 * others) and own[0] == 1 / 2  # the group of four
 
 # %% [markdown]
 # ## The proof
 #
-# **Step 1: pairs.** RLOO's advantage is the mean of $R_i - R_j$ over the other completions $j$. So its update is a sum over ordered pairs.
-# The terms $(i, j)$ and $(j, i)$ together make $(R_i - R_j)(s_i - s_j)$:
+# **Step 1: pairs.** RLOO's advantage is the mean of $R_i - R_j$ over the other completions $j$. In its update the terms $(i, j)$ and
+# $(j, i)$ together make $(R_i - R_j)(s_i - s_j)$:
 #
 # $$g_{\text{RLOO}} = \frac1{G(G-1)}\sum_{i \ne j}(R_i - R_j)\,s_i = \frac1{G(G-1)}\sum_{i<j}(R_i - R_j)(s_i - s_j)$$
 #
@@ -101,23 +101,44 @@ assert torch.allclose(own, 3 / 4 * others)
 # $R_i - \bar R = \frac{G-1}{G}(R_i - b_i)$: in every group Dr. GRPO's advantages are RLOO's times $\frac{G-1}G$, and
 # $\mathbb E[g] = \frac{G-1}{G}\nabla p$. ∎
 #
-# Dr. GRPO is often called unbiased. It is, up to this constant: its update is the sample covariance of $R$ and $s$ with divisor $G$,
-# RLOO's the one with divisor $G-1$ (Bessel's correction).
+# Dr. GRPO is often called unbiased. It is, up to this constant.
 #
-# The pairs show more. Two completions with the same reward contribute nothing: **only pairs of a right and a wrong completion count**. A
-# group without such a pair is **silent** ([lesson 6](06_identity.ipynb)): it trains nothing.
+# Two completions with the same reward contribute nothing: **only pairs of a right and a wrong completion count**. A group without such a
+# pair is **silent** ([lesson 6](06_identity.ipynb)): it trains nothing.
 #
-# **Scope.** The theorem holds for the first update after sampling (every ratio is 1 and nothing is clipped), for scores summed over
-# tokens, without a KL (Kullback–Leibler) term. In their losses, Dr. GRPO also divides by a constant and GRPO by each completion's length;
-# below, all completions have two tokens.
+# **Scope.** On the first update after sampling nothing is clipped ([lesson 2](02_ppo.ipynb)). There is no KL (Kullback–Leibler) term, and
+# scores are summed over tokens; GRPO's division by length is [lesson 5](05_length.ipynb)'s subject.
+#
+# ## And GRPO?
+#
+# GRPO divides $R_i - \bar R$ by σ, which varies from group to group, so step 3 does not apply. In a group of three, let $j$ of
+# the *others* be right. Completion $i$ has the advantage $A(\text{right}, j)$ if it is right itself, $A(\text{wrong}, j)$ if not:
+#
+# | $j$ | 0 | 1 | 2 |
+# |---|---|---|---|
+# | $A(\text{right}, j)$ | 1.41 | .71 | 0 |
+# | $A(\text{wrong}, j)$ | 0 | −.71 | −1.41 |
+# | **difference** | **1.41** | **1.41** | **1.41** |
+#
+# (For $j = 0$: rewards 1, 0, 0, mean 1/3, σ = $\sqrt2/3$ = .47, and (1 − 1/3)/.47 = 1.41.) In groups of four the differences are 1.73, 1.58,
+# 1.58 and 1.73: there it matters how many of the others are right.
+#
+# The others are independent of completion $i$, and $\mathbb E[(1-R)\,s] = -\mathbb E[R\,s] = -\nabla p$. So for each $j$
+#
+# $$\mathbb E[A_i s_i \mid j] = A(\text{right}, j)\,\mathbb E[R\,s] + A(\text{wrong}, j)\,\mathbb E[(1-R)\,s]
+# = \big(A(\text{right}, j) - A(\text{wrong}, j)\big)\,\nabla p$$
+#
+# and on average over $j$
+#
+# $$\mathbb E[g] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_j\big[A(\text{right}, j) - A(\text{wrong}, j)\big],
+# \quad j \sim \mathrm{Binomial}(G-1, p)$$
+#
+# So GRPO keeps the direction. In groups of two $w = 1$, in groups of three 1.41; from $G = 4$ on, $w$ depends on $p$.
 #
 # %% [text]
-# ## The experiment: all groups
+# ## The check: all groups
 #
-# The policy of the picture has the prompt *write two digits from 0 to 2 that add up to 2*. Of the nine completions, `00` to `22`, three are
-# right; here $p$ = {=p:.3f}. The policy has 12 parameters: three logits for the first digit, and three for the second after each first
-# digit. Nine completions make $9^G$ groups. We compute each group's advantages with the scripts' own functions and weight its update by
-# its probability.
+# The policy of the picture ($p$ = {=p:.3f}) has $9^G$ groups. The scripts' own functions compute their advantages:
 
 
 # %%
@@ -133,33 +154,17 @@ def moments(script, G, policy):
     assert (mean - factor * grad_p).norm() < 1e-12 * grad_p.norm()  # exactly along grad p
     return factor, (chance @ (g - mean).square().sum(dim=1)).item()
 
-print("   factor of grad p in E[g]\nG      RLOO  Dr. GRPO  (G-1)/G")
+print("    factor of grad p in E[g]\nG     RLOO Dr. GRPO  (G-1)/G    GRPO    w(p)")
 for G in (2, 3, 4, 5):
-    loo, dr = (moments(script, G, policy)[0] for script in (rloo, dr_grpo))
-    assert np.allclose([loo, dr], [1, (G - 1) / G], rtol=1e-12, atol=0)
-    print(f"{G}  {loo:8.4f}  {dr:8.4f}  {(G - 1) / G:7.4f}")
+    found = [moments(script, G, policy)[0] for script in (rloo, dr_grpo, grpo)]
+    w = float(identity.weight("GRPO", p, G))
+    assert np.allclose(found, [1, (G - 1) / G, w], rtol=1e-12, atol=0)
+    print(G, *(f"{x:8.4f}" for x in (*found[:2], (G - 1) / G, found[2], w)))
 
 # %% [markdown]
-# ## And GRPO?
+# ## Easy and hard prompts
 #
-# GRPO divides $R_i - \bar R$ by σ, which varies from group to group, so step 3 does not apply. Look at completion $i$ in a group of three,
-# and let $j$ of the *others* be right. Write $A(\text{right}, j)$ for its advantage if it is right itself, $A(\text{wrong}, j)$ if not:
-#
-# | $j$ | 0 | 1 | 2 |
-# |---|---|---|---|
-# | $A(\text{right}, j)$ | 1.41 | .71 | 0 |
-# | $A(\text{wrong}, j)$ | 0 | −.71 | −1.41 |
-# | **difference** | **1.41** | **1.41** | **1.41** |
-#
-# In groups of four the differences are 1.73, 1.58, 1.58 and 1.73: there it matters how many of the others are right.
-#
-# Since $\mathbb E[R\,s] = \nabla p$ and $\mathbb E[(1-R)\,s] = -\nabla p$, the mean of $A_i s_i$ is the difference times $\nabla p$. This
-# holds for each $j$, so also on average:
-#
-# $$\mathbb E[A_i s_i] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_j\big[A(\text{right}, j) - A(\text{wrong}, j)\big],
-# \quad j \sim \mathrm{Binomial}(G-1, p)$$
-#
-# So GRPO's average update still has the gradient's direction. `identity.weight` is this formula; again over all groups:
+# A flat line counts easy and hard prompts alike. Move $G$.
 
 # %% [fold]
 for G, differences in ((3, [1.41] * 3), (4, [1.73, 1.58, 1.58, 1.73])):
@@ -167,20 +172,6 @@ for G, differences in ((3, [1.41] * 3), (4, [1.73, 1.58, 1.58, 1.73])):
     of_last = [grpo.compute_advantages(rewards=last + turn)[:, -1]
                for turn in (torch.eye(G)[-1], 0)]
     assert np.allclose(of_last[0] - of_last[1], differences, atol=0.005)  # the table
-for G in (2, 3, 4, 5):
-    full, w = moments(grpo, G, policy)[0], float(identity.weight("GRPO", p, G))
-    assert np.isclose(full, w, rtol=1e-12, atol=0)
-    print(f"G = {G}: GRPO's factor {full:.4f}, w(p) {w:.4f}")
-
-# %% [markdown]
-# In groups of two $w = 1$, in groups of three 1.41. From $G = 4$ on, $w$ depends on $p$.
-#
-# ## Easy and hard prompts
-#
-# Now we vary $p$, by raising or lowering the logits of the three right second digits. A flat line counts easy and hard prompts alike. Move
-# $G$.
-
-# %% [fold]
 policies = [study(shift) for shift in np.linspace(-5, 6, 45)]
 ps = np.array([(probs @ rewards).item() for probs, _, _ in policies])
 picked = slice(6, 45, 5)
@@ -200,11 +191,10 @@ def draw(G):
 knob(draw, G=(2, 64, 1, 8))
 
 # %% [markdown]
-# *The factor of $\nabla p$ in the average update, from the formulas. (Up to G = 4 there are also dots, computed over all groups.) GRPO's
-# factor is flat only at G = 2 and 3. The larger the groups, the more very hard and very easy prompts count against medium ones
-# ([lesson 9](09_objective.ipynb)).*
+# *The factor of $\nabla p$ in the average update, from the formulas; dots, up to G = 4: over all groups. GRPO's factor is flat only at G = 2
+# and 3. The larger the groups, the more very hard and very easy prompts count against medium ones ([lesson 9](09_objective.ipynb)).*
 #
-# How noisy the updates are is another question: see the second reading, for GRPO [lesson 7](07_group_size.ipynb).
+# Noise is another question: second reading; for GRPO, [lesson 7](07_group_size.ipynb).
 #
 # ## Exercises
 #
@@ -234,16 +224,15 @@ def factor(W):
 # %% [markdown]
 # Only a completion's *own* weight shortens the update: the others' rewards are independent of its score.
 #
-# **2. Find the bug.** For some completions the verifier timed out: their entries in `rewards` mean nothing and may be NaN. The function
-# below counts them as wrong. Repair it: RLOO compares a verified completion with the *other* verified ones of its group; the rest get the
-# advantage 0. Use no loop. (Every group has at least two verified completions.) Below the check, your advantages train a policy. Its
-# right completion times out four times in five; another is fast and earns half a point.
+# **2. Find the bug.** For some completions the verifier timed out. Their entries in `rewards` are 0, and the function below counts them as
+# wrong. Repair it: RLOO compares a verified completion with the *other* verified ones of its group (there is at least one); the rest get the
+# advantage 0. Below the check, your advantages train a policy. Its right completion times out four times in five; another is fast and earns
+# half a point.
 
 
 # %% [exercise]
 def rloo_verified(rewards, verified):
     """(P, G) and (P, G), bool, to (P, G)."""
-    rewards = torch.where(verified, rewards, 0.0)
     return rloo.compute_advantages(rewards=rewards)  # <- runs, and is wrong
 
 
@@ -252,17 +241,15 @@ check("3.2", rloo_verified)
 trains("3.2", rloo_verified)
 
 # %% [markdown]
-# *The mean of 200 policies. If a timeout counts as wrong (the bug), they learn to be fast and half right. The other two mistakes learn the right
-# completion, more slowly: one divides by $G - 1$ although fewer others were verified, the other keeps a completion's own reward in the mean.*
+# *The mean of 200 policies. With the bug they learn to be fast and half right. Two other mistakes only slow learning down: to divide by
+# $G - 1$ although fewer others were verified, and to keep a completion's own reward in the mean.*
 
 # %% [hint]
-# Three steps. NaN times 0 is NaN, so `torch.where` puts a 0 in its place. The sum of the others' rewards is the sum of all minus the
-# completion's own; how many others were verified? Last, what is the advantage of a completion that was not?
+# The sum of the others' rewards is the sum of all minus the completion's own. How many others were verified?
 
 
 # %% [solution]
 def rloo_verified(rewards, verified):
-    rewards = torch.where(verified, rewards, 0.0)  # a product would keep NaN
     total = rewards.sum(dim=1, keepdim=True)
     others = verified.sum(dim=1, keepdim=True) - 1
     return (rewards - (total - rewards) / others) * verified
@@ -271,24 +258,23 @@ def rloo_verified(rewards, verified):
 # %% [markdown]
 # ## To remember
 #
-# - The group's mean contains the completion's own reward, which multiplies the expected gradient by $(G-1)/G$; RLOO leaves it out and
-#   gives exactly $\nabla p$. For training this is a matter of the learning rate.
-# - GRPO's expectation is a multiple of $\nabla p$ as well, but from $G = 4$ on the multiple depends on $p$: prompts count differently.
+# - The group's mean contains the completion's own reward, which shortens the expected update to $(G-1)/G$ of $\nabla p$: a matter of the
+#   learning rate. RLOO leaves it out.
+# - GRPO's expected update is a multiple of $\nabla p$ as well. From $G = 4$ on the multiple depends on $p$: prompts count differently.
 #
-# ## For a second reading (10 minutes): what the group costs, and groups by text
+# ## For a second reading (10 minutes)
 #
-# A group costs $G$ completions, and the mean of $n$ updates has the variance $\operatorname{Var}[g]/n$. So at equal cost the number to
-# compare is $G\operatorname{Var}[g]$, the variance *per completion*. RLOO's update is the estimate with the exact $p$ as its baseline, plus a
-# part with mean 0 that is the price of estimating $p$ (here $q = 1 - p$):
+# **What a group costs.** A group takes $G$ completions, and the mean of $n$ updates has the variance $\operatorname{Var}[g]/n$. So at equal
+# cost we compare $G\operatorname{Var}[g]$, the variance *per completion*. RLOO's update is the estimate with the exact $p$ as its baseline,
+# plus a part with mean 0, the price of estimating $p$ (here $q = 1 - p$):
 #
 # $$g = \frac1G\sum_i (R_i - p)\, s_i \;-\; \frac{1}{G(G-1)}\sum_{i\ne i'} (R_{i'} - p)\, s_i$$
 #
 # $$G\operatorname{Var}[g_{\text{RLOO}}] = \underbrace{\mathbb E\big[(R-p)^2\|s\|^2\big] - \|\nabla
 # p\|^2}_{\text{with the exact } p} \;+\; \frac{p\,q\;\mathbb E\|s\|^2 + \|\nabla p\|^2}{G-1}$$
 #
-# The two parts are uncorrelated: multiply a term of the first sum by one of the second, and some $R_{i'} - p$ or $s_i$ is left alone, as
-# an independent factor with mean 0. For the same reason only two kinds of product survive in the square of the second sum, the term
-# $(i, i')$ with itself and with $(i', i)$. There are $G(G-1)$ of each; their means are $p\,q\;\mathbb E\|s\|^2$ and $\|\nabla p\|^2$.
+# The two parts are uncorrelated: in every product of their terms some $R_{i'} - p$ or $s_i$ is left alone, as an independent factor with
+# mean 0. In the square of the second sum only the products of the term $(i, i')$ with itself and with $(i', i)$ survive: the last fraction.
 #
 # Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times as large. That is no gain: scaled to the same length, its noise is RLOO's.
 
@@ -307,23 +293,22 @@ def price(policy):
     return (p * (1 - p) * (probs @ scores.square().sum(dim=1)) + grad_p @ grad_p).item()
 
 none, exact = per_completion(policy, 0), per_completion(policy, p)
-print(f"variance per completion: b = 0 {none:.4f}, exact p {exact:.4f}")
-print("G   RLOO     Dr. GRPO   Dr. GRPO / factor²")
+print(f"variance per completion\n  b = 0:       {none:.4f}\n  exact p:     {exact:.4f}")
 for G in (2, 3, 4, 5):
     loo, shorter = (G * moments(script, G, policy)[1] for script in (rloo, dr_grpo))
     rescaled = shorter * (G / (G - 1)) ** 2
     assert np.allclose([loo, rescaled], exact + price(policy) / (G - 1), rtol=1e-12, atol=0)
-    print(f"{G}   {loo:.4f}   {shorter:.4f}     {rescaled:.4f}")
+    print(f"  RLOO, G = {G}: {loo:.4f}")
 
 # %% [markdown]
-# With this policy RLOO is noisier than no baseline in groups of two and three, and less noisy from four on. (With $b = 0$ a wrong
-# completion has the advantage 0, so its score adds no noise.)
+# With this policy RLOO is noisier than no baseline in groups of two and three, and less noisy from four on.
 #
-# **Groups by text.** A batch may hold the question *how many?* twice, with two different pictures. Public training code has found the groups
-# by the prompt's text, which merges the two. Then a hard picture (all wrong) gets −1/2 and an easy one (all right) 1/2, for nothing.
+# **Groups by text.** A batch may hold the question *how many?* twice, with two different pictures. Some public trainers group completions by
+# the prompt's text, which merges the two. Then every completion for a hard picture (all wrong) gets −1/2 and every one for an easy picture
+# (all right) 1/2, though neither group should train.
 #
-# **Bessel once more.** Inside GRPO's σ the variance is divided by $G$ in `grpo.py`, by $G - 1$ in `torch.std`; DeepSeekMath does not say. The
-# latter multiplies every advantage by $\sqrt{(G-1)/G}$: a change of the learning rate.
+# **Bessel's correction.** Inside GRPO's σ the variance is divided by $G$ in `grpo.py`, by $G - 1$ in `torch.std`; DeepSeekMath does not say.
+# The latter multiplies every advantage by $\sqrt{(G-1)/G}$: a change of the learning rate.
 #
 # Sources: GRPO, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), section 4.1.2; Dr. GRPO and its relation to RLOO,
 # [2503.20783](https://arxiv.org/abs/2503.20783), App. A; RLOO: Kool, van Hoof and Welling 2019, *Buy 4 REINFORCE Samples, Get a Baseline
