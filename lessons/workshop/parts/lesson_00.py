@@ -17,7 +17,7 @@ def fans(curves: dict[tuple[str, float], Tensor], rate: float) -> Figure:
     curves: (updates + 1, runs) of each baseline and learning rate.
     """
     figure, panels = new_figure(8.5, 2.9, columns=3, sharey=True)
-    for axis, name, color in zip(panels, ("b = p", "b = −1", "b = −3"), (ORANGE, PURPLE, RED)):
+    for axis, name, color in zip(panels, ("b = 0", "b = −1", "b = −3"), (ORANGE, PURPLE, RED)):
         runs = curves[name, rate]
         low, median, high = np.quantile(runs, [0.1, 0.5, 0.9], axis=1)
         axis.fill_between(range(201), low, high, color=color, alpha=0.3, linewidth=0)

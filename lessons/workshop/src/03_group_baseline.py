@@ -7,8 +7,8 @@
 # > **Subtracting the group's mean only shortens the average update, which still points along the gradient of the success probability;
 # > dividing by σ, the rewards' standard deviation, keeps this direction, but in groups of four or more makes some prompts count more.**
 # >
-# > To be exact: $(G-1)/G$ of the gradient with the group's mean, all of it with the mean of the *others*. This is proved for the first
-# > update after sampling, with σ for rewards of 0 and 1.
+# > To be exact: with the group's mean it is $(G-1)/G$ of the gradient, with the mean of the *others* all of it. (The first update after
+# > sampling; with σ, rewards of 0 and 1.)
 #
 # A group of four, with both means:
 #
@@ -276,7 +276,7 @@ def rloo_verified(rewards, verified):
 # The two parts are uncorrelated: in every product of their terms some $R_{i'} - p$ or $s_i$ is left alone, as an independent factor with
 # mean 0. In the square of the second sum only the products of the term $(i, i')$ with itself and with $(i', i)$ survive: the last fraction.
 #
-# Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times as large. That is no gain: scaled to the same length, its noise is RLOO's.
+# Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times as large: scaled to the same length, its noise is RLOO's.
 
 
 # %% [fold]
@@ -301,13 +301,13 @@ for G in (2, 3, 4, 5):
     print(f"  RLOO, G = {G}: {loo:.4f}")
 
 # %% [markdown]
-# With this policy RLOO is noisier than no baseline in groups of two and three, and less noisy from four on.
+# Here RLOO is noisier than no baseline in groups of two and three, and less noisy from four on.
 #
 # **Groups by text.** A batch may hold the question *how many?* twice, with two different pictures. Some public trainers group completions by
 # the prompt's text, which merges the two. Then every completion for a hard picture (all wrong) gets −1/2 and every one for an easy picture
 # (all right) 1/2, though neither group should train.
 #
-# **Bessel's correction.** Inside GRPO's σ the variance is divided by $G$ in `grpo.py`, by $G - 1$ in `torch.std`; DeepSeekMath does not say.
+# **Bessel's correction.** Inside GRPO's σ the variance is divided by $G$ in `grpo.py`, by $G - 1$ in `torch.std`.
 # The latter multiplies every advantage by $\sqrt{(G-1)/G}$: a change of the learning rate.
 #
 # Sources: GRPO, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), section 4.1.2; Dr. GRPO and its relation to RLOO,
