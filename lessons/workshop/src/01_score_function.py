@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes, without the second reading
+# %% [markdown] 45 minutes, without the second reading
 # # 1 · Score function and baseline
 #
 # A language model writes a completion, and a verifier says whether it is right. The model should become right more often, but the verifier
@@ -9,11 +9,11 @@
 # > the mean reward, the estimate can be far noisier than without any.**
 # >
 # > On a sum that a small model gets right in 93 % of its answers, the mean reward made the mean square of the estimate from one completion
-# > 8.6 times as large.
+# > 8.6 times as large as it is without a baseline.
 #
-# The smallest case: a model with one logit and two completions. The right one has probability $p = .9$. The **score** $s$ of a completion is
-# the derivative of its log-probability by the logit ([lesson 0](00_loop.ipynb), exercise 1). One sampled completion gives the estimate
-# $(R - b)\,s$ of the derivative of $p$:
+# Exercise 2 of [lesson 0](00_loop.ipynb) as a table: a model with one logit and two completions, of which the right one has probability
+# $p = .9$. The **score** $s$ of a completion is the derivative of its log-probability with respect to the logit. One sampled completion gives
+# the estimate $(R - b)\,s$ of the derivative of $p$:
 #
 # | completion | probability | score $s$ | estimate with $b = 0$ | estimate with $b = .9$, the mean reward |
 # |---|---|---|---|---|
@@ -21,16 +21,13 @@
 # | wrong, $R = 0$ | .1 | −.9 | 0 | .81 |
 # | **mean** | | 0 | **.09** | **.09** |
 # | **mean square** | | | **.0090** | **.0657** |
-# | **variance** | | | **.0009** | **.0576** |
 #
-# Both means are the derivative of $p$. The variance, lesson 0's **noise**, is the mean square minus the square of the mean, and no baseline
-# changes the latter (here $.09^2 = .0081$). So the baseline with the smaller mean square has the smaller variance, too, and we compare mean
-# squares.
+# Both means are the derivative of $p$. The variance, lesson 0's **noise**, is the mean square minus $.09^2$, the same for every $b$, so we
+# compare mean squares. With the mean reward it is seven times as large: the wrong completion is rare and has the long score, and without a
+# baseline it contributes nothing.
 #
-# With the mean reward the mean square is seven times that with $b = 0$, the variance 64 times: the wrong completion is rare and has the
-# long score, and without a baseline it contributes nothing.
-#
-# A language model can be like this, too. We give three prompts to our base model, a small transformer that has learned sums by imitation:
+# A language model can behave like this. Our **base model**, a small transformer trained on worked sums, answers `2+10+2?` with `#14`, or first
+# works it out, `2+10=12;12+2=14;#14`. We give it three prompts:
 
 # %% [fold]
 import numpy as np
@@ -128,9 +125,8 @@ show(mean_squares(measured, mean_square, best))
 #
 # ## A policy with fifteen completions
 #
-# We check the theorem on a policy like that of [lesson 0](00_loop.ipynb), whose completions can all be listed. The prompt is "name an even
-# number". There are three tokens: `1`, `2` and the full stop, which is the EOS; without it a completion is wrong. The policy has three
-# logits for each of seven prefixes, 21 parameters.
+# We check the theorem on [lesson 0](00_loop.ipynb)'s policy, whose completions can all be listed, with random logits, 21 in all. (The prompt
+# is "name an even number". The tokens are `1`, `2` and the full stop, which is the EOS.)
 
 # %% [fold]
 TOKENS, EOS, LIMIT = "12.", 2, 3
@@ -161,9 +157,8 @@ print(f"... {len(completions)} completions, together 1: {together}, p = {p:.3f}"
 show_source(reinforce.policy_loss)
 
 # %% [markdown]
-# This is the loss of `algorithms/reinforce.py`. Its `advantages` are $R - b$; its "grad J" is $\nabla p$. Minus its gradient is the
-# estimate $(R - b)\,s$, averaged over the batch's `B` completions and divided by a constant. (The **mask** marks the real tokens of at most
-# `T`; the EOS also serves as padding.)
+# This is the loss of `algorithms/reinforce.py`. Its `advantages` are $R - b$; its "grad J" is $\nabla p$. Its negative gradient is the batch
+# mean of $(R - b)\,s$, over a constant. (The **mask** marks the real tokens of at most `T`; the EOS also serves as padding.)
 #
 # We average this gradient over the 15 completions, with their probabilities, and compare with $\nabla p$ from the definition of $p$:
 
@@ -190,15 +185,15 @@ named = {f"b = {b}": A - b for b in (-1.0, 0.0, 0.25, 1.0, 10.0)}
 named["b = R"] = A - A  # depends on the completion: its own reward
 named |= {"b_t, at token t": A - b_t, "b_2, at all tokens": A - b_t[:, [1]]}
 error = {name: (pi @ estimates(A) - grad_p).abs().max() for name, A in named.items()}
-for name, size in list(error.items())[:6]:  # for the others see the second reading
+for name, size in list(error.items())[:6]:  # the others: at the end
     print(f"{name:9}   mean estimate = ∇p, within 1e-12: {size < 1e-12}")
 assert [size < 1e-12 for size in error.values()] == [True] * 5 + [False, True, False]
 
 # %% [markdown]
 # Last line: $b = R$ depends on the completion, and no gradient is left.
 #
-# And the mean square? Move $b$. Each dot is a completion: its area is the probability, its position the estimate that it alone would give, in
-# two of the 21 dimensions: along $\nabla p$, and across it. The cross is their mean.
+# And the mean square? Move $b$. Each dot is a completion: its area is the probability, its position the estimate that it alone gives,
+# projected on $\nabla p$ and on one direction across it. The cross is their mean.
 
 # %%
 squared = s.square().sum(dim=1)
@@ -211,15 +206,15 @@ knob(
 
 # %% [markdown]
 # *Whatever the baseline, the cross stays in place; only the cloud around it grows or shrinks.* Without a baseline all wrong completions lie
-# at the origin. With $0 < b < 1$ right completions are pushed up less, and wrong ones down.
+# at the origin.
 #
 # ## Exercises
 #
 # **1. Find the bug.** Many tokenizers have no padding token, so the EOS is used for it. The mask `ids != pad` then also leaves out the
-# EOS that ended the completion, and the decision to stop is never trained: several public trainers have had this bug. The rest of the
-# score no longer has mean 0 (step 2). Repair the mask: true up to and *including* the first EOS; everything later is padding, whatever its
-# id. Below the check, REINFORCE trains a policy with your mask: the same task, but each of the three places has one distribution, whatever
-# came before. There is no baseline.
+# EOS that ended the completion, and the decision to stop is never trained: several public trainers have had this bug. (The whole score
+# has mean 0; the part of the EOS has not, so the rest has not either.) Repair the mask: true up to and *including* the first EOS; everything
+# later is padding, whatever its id. Below the check, REINFORCE trains a policy with your mask: the same task, but each of the three places
+# has one distribution, whatever came before. There is no baseline.
 
 
 # %% [exercise]
@@ -279,7 +274,7 @@ def worse_than_none_above(p):
 # {=rows}
 #
 # (512 completions each: on the third prompt the two are too close to call.) The mean reward is nevertheless the usual choice: it needs no
-# scores.
+# scores. What this does to training: [lesson 19](19_which_baseline.ipynb), where, in our runs, the bare reward learned best.
 #
 # ## To remember
 #
@@ -287,9 +282,6 @@ def worse_than_none_above(p):
 # - The noise is a parabola in $b$. Its lowest point is a mean reward in which long scores weigh more, so in general it is not $p$.
 # - A mask without the EOS, or a mean over the tokens of a completion ([lesson 5](05_length.ipynb)), breaks the theorem: then the mean
 #   estimate depends on the baseline.
-#
-# A learned baseline is PPO's critic ([lesson 15](15_critic.ipynb)); one from the other completions to the same prompt is the subject of
-# [lesson 3](03_group_baseline.ipynb).
 #
 # ## For a second reading (5 minutes)
 #
@@ -299,9 +291,13 @@ def worse_than_none_above(p):
 # $$\mathbb E\Big[\sum_t (R - b_t)\, s_t\Big] = \nabla p$$
 #
 # But subtract $b_2$, which depends on $y_1$, at *all* tokens: then the push on $y_1$ is multiplied by a number that depends on $y_1$ itself,
-# and step 3 fails. The check on the fifteen completions has tried both with random $b_t$: at its own token the mean estimate is
-# $\nabla p$ within $10^{-12}$, and with $b_2$ at all tokens it is off by {=error["b_2, at all tokens"]:.3f} in one of the parameters.
-#
+# and step 3 fails. Both, with random $b_t$, on the fifteen completions:
+
+# %% [fold]
+for name in ("b_t, at token t", "b_2, at all tokens"):
+    print(f"{name:18}   mean estimate = ∇p, within 1e-12: {error[name] < 1e-12}")
+
+# %% [markdown]
 # **Which baseline is optimal?** Weaver and Tao (2001) found the average reward optimal, in a special limit; in general it is not
 # (Greensmith, Bartlett and Baxter 2004). Where $\|s\|^2$ is proportional to the number of tokens, $b^*$ is OPO's baseline
 # ([2505.23585](https://arxiv.org/abs/2505.23585)).

@@ -2,16 +2,15 @@
 # # 2 · PPO: the ratio and the clip
 #
 # REINFORCE ([lesson 1](01_score_function.ipynb)) makes one update and discards its samples. Sampling is expensive, so PPO (proximal
-# policy optimization) makes several updates with one batch. It multiplies each token's push by a **ratio** $\rho$, how many times as
-# probable the token has become since it was sampled, and adds a **clip**:
+# policy optimization) makes several updates with one batch. It multiplies each token's push by a **ratio** $\rho$, the token's probability
+# now over that when it was sampled, and adds a **clip**:
 #
 # > **The clip stops pushing (gradient 0) a token whose probability has already moved far enough the way it is pushed; a token that has moved
 # > the other way is still pushed.**
 # >
-# > So it stops gradients, not ratios. In our run, 16 steps on one batch, 98 of 472 tokens end outside its range, 0.8 to 1.2; without the
-# > clip it is 137.
+# > So it stops gradients, not ratios: in our run, after 16 steps on one batch, 21 % of the tokens are outside its range, without the clip 29 %.
 #
-# Move the ratio through the clip's range:
+# Move the ratio:
 
 # %% [fold]
 import math
@@ -57,8 +56,6 @@ knob(draw, ratio=(0.1, 2.9, 0.1, 1.5), eps=(0.05, 0.6, 0.05, 0.2))
 # become more probable, as it should, and is pushed no further. With $A = -1$ it is $-1.5 = -\rho$: the token should have become less probable,
 # and is still pushed down.
 #
-# (Left out here: PPO's critic, [lesson 15](15_critic.ipynb), and its KL penalty, [lesson 4](04_kl.ipynb).)
-#
 # | symbol | meaning |
 # |---|---|
 # | $\pi,\ \pi_{old}$ | the current policy; the policy that sampled the batch |
@@ -67,12 +64,14 @@ knob(draw, ratio=(0.1, 2.9, 0.1, 1.5), eps=(0.05, 0.6, 0.05, 0.2))
 # | $A_t$ | the **advantage**: how strongly token $t$ is pushed, up or down. A constant: no gradient flows through it |
 # | $\varepsilon$ | half the width of the clip's range, `clip_eps` = 0.2 |
 #
-# This is the diff from the loss of `reinforce.py` to that of `ppo.py`:
+# The diff from the loss of `reinforce.py` to that of `ppo.py`:
 
 # %%
 show_diff(reinforce.policy_loss, ppo.policy_loss)
 
 # %% [markdown]
+# (The token mean is the subject of [lesson 5](05_length.ipynb), an advantage for each token that of [lesson 15](15_critic.ipynb).)
+#
 # ## Several updates with one batch
 #
 # A **rollout batch** is sampled once and cut into **minibatches**, with one optimizer step each (4 in `ppo.py`). While sampling, the
@@ -83,7 +82,7 @@ show_diff(reinforce.policy_loss, ppo.policy_loss)
 # \sum_y \pi_{old}(y)\,\frac{\pi(y)}{\pi_{old}(y)}\,A(y)\,\nabla\log\pi(y) = \nabla \sum_y \pi(y)\,A(y)$$
 #
 # A check without sampling error: three completions of one token, of which the first is wrong, have old probabilities ½, ¼, ¼, and a batch
-# of four holds them in exactly this proportion. The truth is the derivative of the success probability by the three logits.
+# of four holds them in exactly this proportion. The truth is the derivative of the success probability with respect to the three logits.
 
 # %% [fold]
 drawn = torch.tensor([0, 0, 1, 2])  # the batch: one number per completion
@@ -111,10 +110,10 @@ say(rows)
 
 # %% [markdown]
 # On the first update every ratio is 1 and changes nothing. Later, the gradient without the ratio is wrong: here it pushes the second
-# completion, a right one, down. (Its share of the batch, minus the share of right completions times its probability: ¼ − ½ · .630 = −.065.)
+# completion, a right one, down.
 #
-# For completions of many tokens, each token's own ratio is an approximation, good while the two policies are close. In an example with two
-# tokens the first token's gradient should be ±.0625, and the estimate is 0 (second reading). The clip is meant to keep the policies close.
+# For completions of many tokens, each token's own ratio is an approximation, good while the two policies are close: it leaves out how the
+# later tokens' probabilities have changed (second reading). The clip is meant to keep the policies close.
 #
 # ## The clip
 #
@@ -122,11 +121,10 @@ say(rows)
 #
 # $$J_t = \min\big(\rho_t A_t,\ \mathrm{clip}(\rho_t,\, 1-\varepsilon,\, 1+\varepsilon)\, A_t\big)$$
 #
-# The loss is $-J$: see the line with `torch.minimum` in the diff at the top.
+# The loss is $-J$ (`torch.minimum` in the diff above).
 #
 # **The proof.** Since $\nabla\rho_t = \rho_t\nabla\ell_t$, the first term of the minimum has the gradient $\rho_t A_t \nabla\ell_t$.
-# Outside the range the second term is a constant, with gradient 0. Inside, the two terms are equal. So the question is which term is
-# smaller.
+# Outside the range the second term is a constant, with gradient 0. Inside, the two terms are equal. Which one is smaller?
 #
 # - If $\rho > 1+\varepsilon$, the clipped ratio is smaller than $\rho$. Multiplied by $A > 0$ it stays smaller: the constant is taken,
 #   **gradient 0**. Multiplication by $A < 0$ reverses the order: $\rho A$ is taken, gradient $\rho A\nabla\ell$.
@@ -141,33 +139,22 @@ say(rows)
 # In the two cases that are alive, the token has moved against its advantage: other tokens, which share its parameters, or the optimizer's
 # momentum have moved it. Its own gradient pulls it back.
 #
-# **The check.** We differentiate the script's loss by autograd, token by token, and compare with the table at ratios from 0.05 to 20:
+# Autograd confirms the table for the script's loss:
 
-
-# %%
-six = {"ratio": [0.5, 1.0, 1.5] * 2, "A": [1.0] * 3 + [-1.0] * 3}
-for rho, A, J, gradient in zip(*six.values(), *objective(**six)):
-    stopped = "" if gradient else "   stopped"
-    print(f"A = {A:+.0f}, ratio {rho}:  J = {J:+.1f}, gradient {gradient:+.1f}{stopped}")
+# %% [fold]
 ratio = np.exp(np.linspace(-3, 3, 61))
 for A in (-2, -0.5, 0.5, 2):
     all_or_nothing = np.where(ratio > 1.2 if A > 0 else ratio < 0.8, 0, ratio * A)
     assert np.allclose(objective(ratio, A)[1], all_or_nothing, rtol=1e-12, atol=0)
+print("table confirmed at 61 ratios from .05 to 20, for A = -2, -.5, .5 and 2")
 print(f"at ratio 20 and A = -1 the gradient is {objective([20.0], -1.0)[1].item():.0f}")
 
-# %% [text]
-# So a token with $A > 0$ is pushed up to $1+\varepsilon$ times its old probability, from 0.01 to {=1.2 * 0.01:.3f}. If it was above
-# $1/(1+\varepsilon)$ = {=1 / 1.2:.2f}, it is never stopped.
-#
-# Ratio 20 is the case without bound. The *dual clip* ([1912.09729](https://arxiv.org/abs/1912.09729)) keeps $J_t$ from falling below
-# $cA$ for a token with $A < 0$, so its gradient is 0 beyond $\rho = c$. verl enables it by default, with $c = 3$: its "vanilla" loss is
-# not plain PPO.
-#
+# %% [markdown]
 # ## The clip on a real model
 #
 # The clip stops a *gradient*. Does it keep the *ratio* within the range? The base model writes 8 completions for each of 8 problems and
-# is trained on this batch for 16 steps (four times the usual number) at the full learning rate, once with the clip and once without. The
-# advantage is the reward minus the batch's mean reward.
+# is trained on this batch for 16 steps (four times the usual number), once with the clip and once without. The advantage is the reward minus
+# the batch's mean reward.
 
 
 # %% [fold]
@@ -201,10 +188,10 @@ show(share_outside({"clip": clip, "no clip": no_clip}, rollout.old_logps, real))
 # %% [text]
 # *The share of the tokens whose ratio lies outside the clip's range, after each step of one run.*
 #
-# **The clip holds some tokens back, not all: after 16 steps {=int(outside.sum())} of {=int(real.sum())} are outside the range with it,
-# {=int(escaped.sum())} without.** Of these {=int(outside.sum())}, {=int(stopped.sum())} have moved where their advantage pushes them, and
-# their gradient is exactly 0. The other {=int((outside & ~stopped).sum())} have moved the opposite way, and their gradients are alive. The
-# largest ratio of a token with $A > 0$ is {=last[up].max():.1f} with the clip, {=free[up].max():.1f} without.
+# **The clip holds some tokens back, not all: after 16 steps {=int(outside.sum())} of {=int(real.sum())} tokens
+# ({=int(outside.sum()) / int(real.sum()):.0%}) are outside the range with it, {=int(escaped.sum())} ({=int(escaped.sum()) / int(real.sum()):.0%})
+# without.** Of these {=int(outside.sum())}, {=int(stopped.sum())} have moved where their advantage pushes them, and their gradient is exactly 0. The
+# other {=int((outside & ~stopped).sum())} have moved the opposite way, and their gradients are alive.
 #
 # How do tokens get outside? A step that starts inside the range may end far outside: here the first step, with every ratio 1, multiplied
 # the probability of a token with $A > 0$ by {=first[up].max():.1f}. And a stopped token still moves, because of other tokens' gradients and
@@ -212,8 +199,8 @@ show(share_outside({"clip": clip, "no clip": no_clip}, rollout.old_logps, real))
 #
 # ## Exercises
 #
-# **1. How much of a batch is stopped?** Compute the share of the real tokens whose gradient is 0 under the clip. Which cells of the table are
-# stopped? Tensors have the shape (B, T); the mask is False on the padding; no advantage is 0.
+# **1. How much of a batch is stopped?** Compute the share of the real tokens whose gradient is 0 under the clip. Tensors
+# have the shape (B, T); the mask is False on the padding; no advantage is 0.
 
 
 # %% [exercise]
@@ -255,8 +242,7 @@ trains("2.2", clipped_objective)
 
 # %% [markdown]
 # *The mean of 100 runs. By the end nearly every run has settled on one token, so a curve ends at about the share of runs that settled on the
-# best. The bug lets an unlucky token fall without limit, so its runs settle sooner, and more of them on a token that was lucky early.
-# Without a clip lucky tokens rise without limit, too, and even fewer runs settle on the best.*
+# best.*
 
 # %% [hint]
 # Forget A for a moment: at which ratios is `torch.minimum(ratio, clipped)` a constant? Is that the right side if A < 0?
@@ -270,21 +256,22 @@ def clipped_objective(ratio, A, eps):
 
 # %% [markdown]
 # The smaller *ratio* is the constant above the range and the ratio itself below it, whatever the sign of A. For $A < 0$ that is the wrong way
-# round: a bad token that has become likelier is stopped, and one that has already lost half its probability is pushed down further. PPO
-# takes the minimum of the two *products*.
+# round: a bad token that has become likelier is stopped, and one that has already lost half its probability is pushed down further. In the
+# picture unlucky tokens fall without limit, and more runs settle on one that was lucky early. PPO takes the minimum of the two *products*.
 #
 # ## To remember
 #
 # - The ratio corrects for samples drawn from the old policy: exactly for completions of one token, approximately for longer ones.
-# - The clip stops a token that has already moved where its advantage pushes it: $A > 0$ above the range, $A < 0$ below it. In the other
-#   two cases the gradient is alive, and for $A < 0$ it has no bound.
+# - The clip stops a token that has already moved where its advantage pushes it. Otherwise its gradient is alive, and for $A < 0$ it has no
+#   bound.
 # - The clip stops gradients, not ratios: a token may leave the range in one step and then move on with others.
 #
-# ## For a second reading (5 minutes): why a token's own ratio is not enough
+# ## For a second reading (5 minutes)
 #
-# The tokens before and after a token also came from the old policy, and its advantage depends on them, but PPO leaves their ratios out. An
-# example: completions have two tokens, each 0 or 1, which the old policy draws with probability ½. A completion is right if its second token
-# is 1. An update has raised the probability of a 1 after a 1 to ¾ and changed nothing else. What is the gradient for the first token?
+# **Why a token's own ratio is not enough.** The tokens before and after a token also came from the old policy, and its advantage depends on
+# them, but PPO leaves their ratios out. An example: completions have two tokens, each 0 or 1, which the old policy draws with probability ½.
+# A completion is right if its second token is 1. An update has raised the probability of a 1 after a 1 to ¾ and changed nothing else. What is
+# the gradient for the first token?
 
 # %% [fold]
 first = torch.zeros(2).double().requires_grad_()  # logits of the first token
@@ -302,7 +289,9 @@ assert np.allclose(truth, [-1 / 16, 1 / 16], rtol=1e-12) and estimate.abs().max(
 # A 1 has become the better first token, but the estimate does not show it: in the old batch, completions that begin with 0 and with 1 were
 # right equally often.
 #
+# **The dual clip** ([1912.09729](https://arxiv.org/abs/1912.09729)) bounds the table's last cell: $J_t$ does not fall below $cA$ for a token
+# with $A < 0$, so its gradient is 0 beyond $\rho = c$. verl enables it by default, with $c = 3$: its "vanilla" loss is not plain PPO.
+#
 # Sources: PPO: [1707.06347](https://arxiv.org/abs/1707.06347), Eq. 7 and Fig. 1. PPO for language models:
 # [2203.02155](https://arxiv.org/abs/2203.02155); with a division by length DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 1;
-# without it Dr. GRPO, [2503.20783](https://arxiv.org/abs/2503.20783), Eq. 2. The probability after the push: DAPO (its "maximum possible updated" one),
-# [2503.14476](https://arxiv.org/abs/2503.14476), section 3.1.
+# without it Dr. GRPO, [2503.20783](https://arxiv.org/abs/2503.20783), Eq. 2.
