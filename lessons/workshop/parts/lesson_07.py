@@ -16,15 +16,15 @@ LOOKS = {
 
 
 def over_p(panels: dict, highest: float) -> Figure:
-    """Lesson 7: a panel for each of two titles, with a curve over p for each rule."""
-    figure, axes = new_figure(8.4, 3.2, columns=2, sharey=True)
-    for axis, (title, curves) in zip(axes, panels.items()):
+    """Lesson 7: a panel for each title, with a curve over p for each rule."""
+    figure, axes = new_figure(8.4, 3.2, len(panels), sharey=True, squeeze=False)
+    for axis, (title, curves) in zip(axes.flat, panels.items()):
         for name, curve in curves.items():
             axis.plot(np.linspace(0.01, 0.99, 99), curve, label=name, **LOOKS[name])
         axis.set(title=title, xlabel="p", xlim=(0, 1), yscale="log")
         ticks(axis.yaxis, [1, 1.5, 2, 3, 5, 8])
         axis.set_ylim(0.8, highest)
-    axes[1].legend(loc="upper center", ncols=3)
+    axis.legend(loc="upper right")
     return figure
 
 
