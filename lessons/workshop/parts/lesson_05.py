@@ -9,10 +9,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from algorithms import dr_grpo
 from lessons.workshop.kit import RIGHT, WRONG, new_figure
-
-C = dr_grpo.Config().max_new_tokens
 
 
 def three_rules(grown: dict) -> Figure:
@@ -23,7 +20,7 @@ def three_rules(grown: dict) -> Figure:
         axis.plot(lengths[:, 1], "-", color=RIGHT, label="right")
         axis.plot(lengths[:, 0], "--", color=WRONG, label="wrong")
         axis.plot(lengths @ (0.7, 0.3), ":", color="black", label="all")
-        axis.set(title=rule, xlabel="updates", ylim=(0, C))
+        axis.set(title=rule, xlabel="updates", ylim=(0, 55))
     axes[0].set_ylabel("tokens")
     axes[-1].legend(fontsize=9, loc="upper right", ncols=3, handlelength=1.5, columnspacing=1)
     return figure
@@ -73,17 +70,6 @@ CHECKS = {
         },
     },
     "5.2": {
-        "bug": mean_of_means,
-        "expected": token_means,
-        "inputs": [{"f": terms, "mask": terms < 9, "size": size} for size in (1, 2)],
-        "mistakes": {
-            "those are means: divide by the tokens of the whole batch": means,
-            "padding is counted as tokens": lambda f, mask, size: (
-                [part / f.numel() for part in sums(f, mask, size)]
-            ),
-        },
-    },
-    "5.3": {
         "expected": push_on_shared,
         "inputs": [
             {"long_right": 0.1, "long_wrong": 0.5, "L1": 5, "L2": 50},
@@ -99,40 +85,51 @@ CHECKS = {
             ),
         },
     },
+    "5.3": {
+        "bug": mean_of_means,
+        "expected": token_means,
+        "inputs": [{"f": terms, "mask": terms < 9, "size": size} for size in (1, 2)],
+        "mistakes": {
+            "those are means: divide by the tokens of the whole batch": means,
+            "padding is counted as tokens": lambda f, mask, size: (
+                [part / f.numel() for part in sums(f, mask, size)]
+            ),
+        },
+    },
 }
 
 
 def mean_lengths(loss_of: Callable, right: Tensor, updates: int, rate: float) -> np.ndarray:
-    """The mean length of wrong and of right completions, at most C, (updates, 2), while two logits
-    are trained: of stopping after a token, in either kind.
+    """The mean length of wrong and of right completions, (updates, 2), while two logits are
+    trained: of going on to 50 tokens after the fifth, in either kind.
 
-    loss_of(logps, right, mask), from (B, C), (B, 1) and (B, C). right: 1 or 0.
+    loss_of(logps, right, mask), from (B, 50), (B, 1) and (B, 50). right: 1 or 0.
     """
-    rng, logits, lengths = np.random.default_rng(0), torch.tensor([-2.2, -2.2]).double(), []
-    place = torch.arange(1, C + 1)
+    rng, logits, lengths = np.random.default_rng(0), torch.zeros(2).double(), []
+    place = torch.arange(1, 51)
     for _ in range(updates):
-        stop = logits.sigmoid()
-        lengths.append((1 - (1 - stop) ** C) / stop)
-        last = torch.tensor(rng.geometric(stop[right]))
+        share = logits.sigmoid()
+        lengths.append(5 + 45 * share)
+        long = torch.tensor(rng.random(right.shape)) < share[right]
         logits.requires_grad_()
         z = logits[right]  # (B, 1)
-        logps = logsigmoid(torch.where(place == last, z, -z))  # (B, C)
-        loss = loss_of(logps, right, place <= last)
+        logps = (place == 5) * logsigmoid(torch.where(long, z, -z))  # (B, 50)
+        loss = loss_of(logps, right, place <= torch.where(long, 50, 5))
         logits = (logits - rate * torch.autograd.grad(loss, logits)[0]).detach()
     return torch.stack(lengths).numpy()
 
 
 def wrong_lengths(losses_in_parts) -> list[float]:
-    """Of 32 completions half are right: A is -1 or 1."""
+    """Of 96 completions half are right: A is -1 or 1."""
 
     def loss_of(logps, right, mask):
         return sum(losses_in_parts((1 - 2 * right) * logps, mask, 1))
 
-    return mean_lengths(loss_of, torch.arange(32).view(-1, 1) % 2, 81, 0.5)[:, 0].tolist()
+    return mean_lengths(loss_of, torch.arange(96).view(-1, 1) % 2, 81, 4.0)[:, 0].tolist()
 
 
 TRAINED = {
-    "5.2": {
+    "5.3": {
         "curve": wrong_lengths,
         "right": "the solution",
         "mistakes": {

@@ -7,12 +7,11 @@
 # > **Dividing by length makes right completions shorter and wrong ones longer, if the policy can set the two lengths separately; dividing by
 # > a constant does neither.**
 # >
-# > In our training runs little of this is left. Dividing by length made wrong completions 0.4 [−0.6, 1.5] tokens longer (23.4 instead of 23.0).
-# > Without GRPO's other divisor, the standard deviation σ of the rewards, it made them 1.5 [0.7, 2.3] longer (18.5 instead of 17.0). Right
-# > ones did not become shorter.
+# > In our runs on arithmetic the effect is small: dividing by length made wrong completions 0.4 tokens longer (1.5 without GRPO's other divisor,
+# > the standard deviation of the rewards), and right ones not shorter.
 #
 # The smallest case is one group of four: a right completion of 5 tokens and one of 50, and a wrong one of 5 and one of 50. Right ones have the
-# **advantage** 1, wrong ones −1: their tokens are pushed up or down by 1 over a divisor. How hard?
+# **advantage** 1, wrong ones −1. Each token's push is the advantage over a divisor:
 #
 # | rule, and its divisor | right, 5 tokens | right, 50 | wrong, 5 | wrong, 50 |
 # |---|---|---|---|---|
@@ -24,8 +23,9 @@
 # it is a push *down*: the long one gains. The other two rules push all tokens equally hard. (DAPO: decoupled clip and dynamic sampling policy
 # optimization; Dr. GRPO: "GRPO done right".)
 #
-# Where does this lead? Take a small policy: with probability .3 a completion will be right, whatever its length. Right and wrong completions have
-# a logit each, which gives the probability of stopping after a token. Each of the three rules trains these two logits:
+# Where does this lead? Let a policy write only these four. With probability .3 a completion will be right, whatever its length. After 5
+# tokens it stops or goes on to 50: one logit decides this for right completions, one for wrong ones. At first both choices are equally
+# probable. Each rule trains the two logits:
 
 # %% [fold]
 import math
@@ -33,7 +33,6 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 import torch
-from torch.func import jvp
 
 from algorithms import dapo, dr_grpo, grpo
 from lessons import identity
@@ -55,16 +54,16 @@ def loss_of_script(script, rewards, logps, mask):
     return script.policy_loss(**batch, advantages=A, config=script.Config())
 
 RULES = {"GRPO": grpo, "DAPO": dapo, "Dr. GRPO": dr_grpo}
-right = (torch.rand(256, 1, generator=torch.Generator().manual_seed(0)) < 0.3).long()
+right = (torch.rand(1024, 1, generator=torch.Generator().manual_seed(0)) < 0.3).long()
 grown = {}  # lengths of wrong and right completions, (updates, 2)
 for name, script in RULES.items():
     def loss_of(logps, right, mask, script=script):
-        return loss_of_script(script, 2.0 * right.view(32, 8).double() - 1, logps, mask)
+        return loss_of_script(script, right.view(128, 8).double(), logps, mask)
 
-    grown[name] = lesson_05.mean_lengths(loss_of, right, updates=101, rate=1.0)
+    grown[name] = lesson_05.mean_lengths(loss_of, right, updates=101, rate=10.0)
 ends = {name: lengths[-1] for name, lengths in grown.items()}
-assert ends["GRPO"][0] > 40 and ends["GRPO"][1] < 1.2  # from 10 tokens
-assert all(abs(ends[name] - 10).max() < 0.7 for name in list(RULES)[1:])
+assert ends["GRPO"][0] > 45 and ends["GRPO"][1] < 10  # from 27.5 tokens
+assert all(abs(ends[name] - 27.5).max() < 1 for name in list(RULES)[1:])
 show(lesson_05.three_rules(grown))
 
 # Our training runs, in the box and in the table further down:
@@ -99,8 +98,8 @@ assert [round(mean) for mean in tokens["right"]] == [25] * 4
 assert [f'{gap["wrong"]:.1f}', *(text[:3] for text in by_sigma["wrong"])] == ["6.4", "4.9", "6.0"]
 
 # %% [text]
-# *Mean length in tokens (at most {=C}), with batches of 256 completions. Under GRPO right completions end at {=ends["GRPO"][1]:.1f} tokens and wrong ones at
-# {=ends["GRPO"][0]:.0f}, although every length is equally good. Seven of ten are wrong, so the mean of all rises, too.*
+# *Mean length in tokens. Groups of eight, 1,024 completions an update, and the scripts' own advantages and losses. Under GRPO right completions end
+# at {=ends["GRPO"][1]:.0f} tokens and wrong ones at {=ends["GRPO"][0]:.0f}, although both lengths are equally good. Seven of ten are wrong, so the mean of all rises, too.*
 #
 # ## The three losses
 #
@@ -136,91 +135,67 @@ for script, expected in by_hand.items():
     push = token_push(script, doubles(1, 1, -1, -1), lengths)
     real = torch.arange(long) < lengths.view(4, 1)  # 0 on the padding
     assert torch.allclose(push, doubles(*expected).view(4, 1) * real, rtol=1e-12, atol=0)
-print("the losses of the three scripts push as in the table above: True")
+print("the losses of the three scripts push as in the first table: True")
 one_long = token_push(dapo, doubles(1, 1, -1, -1), torch.tensor([10, 10, 10, 500])).abs()
 share = (one_long[3].sum() / one_long.sum()).item()
+# %% [text]
+# ## How fast?
+#
+# Let $k$ of the $G$ completions of a group be right, and σ the standard deviation of their rewards, 1 or 0: $\sigma^2 = k(G-k)/G^2$. GRPO's
+# advantage of a right one is $(1 - k/G)/\sigma$. Over the $k$ right ones, divided by $G$, this adds up to σ; over the wrong ones to −σ.
+#
+# What do they do to a logit of our policy? Its **score** is the derivative of the log-probability of the choice: ½ if the completion is
+# long and −½ if it is short, while both are equally probable. GRPO weighs it by one over the length:
+#
+# | | probability | score | 1 / length | score × 1 / length |
+# |---|---|---|---|---|
+# | 5 tokens | ½ | −½ | .2 | −.1 |
+# | 50 tokens | ½ | ½ | .02 | .01 |
+# | **mean** | | **0** | | **−.045** |
+#
+# So the expected push on the logit of right completions is $-.045\;\mathbb E[\sigma]$, and on that of wrong ones $+.045\;\mathbb E[\sigma]$. With a constant
+# divisor both are 0, as the mean score is. ∎ We compare with the scripts' own losses:
 
-# The next section's law, against all 165 compositions of a group of 8 in the scripts' losses:
+# %% [fold]
 G, rewards = 8, doubles(1, 1, 0, 0)
 
-def shares(logits):
-    """P(long | right), P(long | wrong), P(long) and p."""
-    P = logits.softmax(dim=0)
-    return torch.stack([P[1] / P[:2].sum(), P[3] / P[2:].sum(), P[1] + P[3], P[:2].sum()])
 
-# A logit for right, one for wrong, and one length parameter for both, as logits of four kinds:
-SHARED = torch.tensor([[1, 0, 0], [1, 0, 1], [0, 1, 0], [0, 1, 1]]).double()
-
-def drift(script, p, shared=False):
-    """How the values of `shares` change in one expected step, per unit of learning rate."""
+def expected_pushes(script, p):
+    """(2, 2): right and wrong, short and long; over all 165 compositions of a group of 8."""
     pi, push = doubles(p, p, 1 - p, 1 - p) / 2, doubles(0, 0, 0, 0)
     for group in combinations_with_replacement(range(4), G):
         counts, kinds = [group.count(kind) for kind in range(4)], torch.tensor(group)
         ways = math.factorial(G) / math.prod(map(math.factorial, counts))
         on_token = token_push(script, rewards[kinds], lengths[kinds])[:, 0]  # on each alike
         push.index_add_(0, kinds, ways * pi[kinds].prod() * on_token)
-    step = push - pi * push.sum()  # a kind's score: 1 at its own logit, less pi
-    if shared:
-        step = SHARED @ (SHARED.T @ step)  # the parameters' gradient, and the logits it moves
-    return jvp(shares, (pi.log(),), (step,))[1].numpy()  # the derivative along the step
+    return push.view(2, 2)
 
-d = {grpo: (1 / short, 1 / long), dr_grpo: (1 / C, 1 / C)}  # d(L) of the two completions
-for script, (d_short, d_long) in d.items():
-    p_change = drift(script, 0.5)[3]  # the size of a step that raises p = 1/2 by 1
-    for p in (0.3, 0.7):
-        *drifts, _ = drift(script, p)
-        size = identity.expected_sigma(p, G) if script is not dr_grpo else 0.0
-        law = size / 8 * (d_short - d_long) * np.array([-1, 1, 1 - 2 * p])
-        assert np.abs(drifts - law).max() < 1e-12 * p_change
-*tied, p_change = drift(grpo, 0.3, shared=True)
-assert np.abs(tied).max() < 1e-12 * p_change
-at_half = {script: drift(script, 0.5) for script in (grpo, dapo)}
-points, points_dapo = (right_wrong_all[1] / gain for *right_wrong_all, gain in at_half.values())
-assert np.isclose(points, (1 / short - 1 / long) / (1 / short + 1 / long))
-assert 1 / G < points_dapo / points < 1.3 / G  # "somewhat more"
+
+print("expected push on the logit of right and of wrong completions, groups of 8, p = .3")
+for name in ("GRPO", "Dr. GRPO"):
+    on_logits = expected_pushes(RULES[name], 0.3) @ doubles(-1, 1) / 2
+    in_sigmas = on_logits / identity.expected_sigma(0.3, G)
+    law = doubles(-1, 1) * (0.045 if name == "GRPO" else 0)
+    assert (in_sigmas - law).abs().max() < 1e-12
+    of_right, of_wrong = (round(x, 3) + 0.0 for x in in_sigmas.tolist())  # no -0.0
+    print(f"{name:8} {of_right:6} E[σ] {of_wrong:6} E[σ]")
+
+
+def unevenness(script):  # how much harder short right completions are pushed than long ones
+    of_short, of_long = expected_pushes(script, 0.5)[0]
+    return (of_short - of_long) / (of_short + of_long)
+
+
+assert 1 / G < unevenness(dapo) / unevenness(grpo) < 1.3 / G  # "about 1/B"
 
 # %% [text]
-# ## How fast: three steps
-#
-# We take a second policy, in which $p$, the probability of a right completion, moves as well, and which has only two lengths. Half of the right
-# completions and half of the wrong ones have $L_1$ tokens, the others $L_2 > L_1$. Each of these four kinds has its own logit. A rule multiplies
-# the push on a completion by $d(L)$: $1/L$ for GRPO, $1/C$ for Dr. GRPO. Let $q = 1 - p$, and σ the standard deviation of the rewards, 1 or 0, of
-# a **group**: $G$ completions of one prompt.
-#
-# **Step 1.** Under GRPO the $k$ right completions of a group have the advantage $\sqrt{(G-k)/k}$. Added up and divided by $G$ that is
-# $\sqrt{k(G-k)}/G = \sigma$. Over the wrong ones it is $-\sigma$. Half of either class is short, half is long. So the expected pushes on the four
-# logits are $\tfrac12\mathbb E[\sigma]$ times
-#
-# | right, short | right, long | wrong, short | wrong, long |
-# |---|---|---|---|
-# | $d(L_1)$ | $d(L_2)$ | $-d(L_1)$ | $-d(L_2)$ |
-#
-# Under Dr. GRPO σ² takes the place of σ. A softmax moves a logit by its own push, less its probability times the sum of all four pushes. Here
-# this sum is 0.
-#
-# **Step 2.** Within a class the long logit minus the short one changes by the difference of two columns, times $\tfrac\eta2\,\mathbb E[\sigma]$
-# with the learning rate η. A share $P = \frac12$ changes by $P(1-P) = \frac14$ of that:
-#
-# $$\Delta P(\text{long}\mid\text{right}) = -\frac\eta8\,\mathbb E[\sigma]\,\big(d(L_1)-d(L_2)\big), \qquad
-# \Delta P(\text{long}\mid\text{wrong}) = +\frac\eta8\,\mathbb E[\sigma]\,\big(d(L_1)-d(L_2)\big)$$
-#
-# **Step 3.** All completions together: $p$ times the first plus $q$ times the second, so the same size times $1 - 2p$. **While most completions
-# are wrong, the mean length of all rises; once most are right, it falls.** With a constant divisor all three changes are 0. ∎
-#
-# **How large is this?** At $p = ½$ each kind has the probability ¼. So by the first two columns $p$ rises by
-# $\frac\eta8\,\mathbb E[\sigma]\,\big(d(L_1)+d(L_2)\big)$ in the same step. While $p$ gains one point, the two shares of step 2 move by
-#
-# $$\frac{d(L_1)-d(L_2)}{d(L_1)+d(L_2)} = \frac{.2-.02}{.2+.02} = {=points:.2f}\text{ points with 5 and 50 tokens.}$$
-#
-# The scripts' own losses agree, over all groups of eight.
-#
-# **DAPO's** rule is almost a constant, but a completion is part of its own denominator. If all the others had the mean length, $1/B$ of GRPO's
-# bias would be left. Their lengths vary, so it is somewhat more: {=points_dapo / points:.2f} instead of .125 at $B = 8$.
+# For all completions together the first push counts $p$ times, the second $1 - p$ times. **So while most completions are wrong, the mean length
+# of all rises; once most are right, it falls.**
 #
 # ## Our training runs
 #
-# A network need not know, while it writes, whether it will be right. With one length parameter for both classes the drift is gone, or both
-# move the same way (exercise 3, in the second reading). And where long completions are right more often, length should change.
+# A network need not know, while it writes, whether it will be right. Then one parameter sets both lengths, and the two pushes cancel, at least
+# in part (exercise 2). And where long completions are right more often, length should change.
 #
 # GRPO and Dr. GRPO differ in two divisors, the length and σ, so we removed one at a time. Mean length of *wrong* completions in the last ten of
 # 60 steps, over ten seeds, with 95 % intervals:
@@ -232,12 +207,12 @@ assert 1 / G < points_dapo / points < 1.3 / G  # "somewhat more"
 # | what ÷ length adds | {=by_length["wrong"][0]} | {=by_length["wrong"][1]} |
 #
 # Only without σ does the length divisor show clearly. Right completions, of 25 tokens in all four, should become shorter, but no such effect is
-# visible: ÷ length adds {=by_length["right"][0]} with σ and {=by_length["right"][1]} without. (÷ σ itself makes wrong completions longer by
-# {=by_sigma["wrong"][0]} and {=by_sigma["wrong"][1]} tokens; why, we do not know.)
+# visible: ÷ length adds {=by_length["right"][0]} with σ and {=by_length["right"][1]} without. ÷ σ itself does more: it makes wrong completions
+# {=by_sigma["wrong"][0]} and {=by_sigma["wrong"][1]} tokens longer. We do not know why.
 #
 # ## Exercises
 #
-# **1. Predict.** Two proposals: (a) divide by $|y|$ where $A > 0$ and by $C$ where $A < 0$; (b) the other way round. With the four kinds
+# **1. Predict.** Two proposals: (a) divide by the length where $A > 0$ and by a constant where $A < 0$; (b) the other way round. With the policy
 # above, $p = 0.3$ and one small step, will the share of long completions rise (1), fall (−1) or stay (0) among right ones, among
 # wrong ones, among all? First row (a), second row (b).
 
@@ -248,18 +223,66 @@ prediction = ...  # [[?, ?, ?], [?, ?, ?]]
 check("5.1", prediction)
 
 # %% [hint]
-# Go through the steps with a $d$ for each sign of A. The pushes no longer sum to 0: does what remains change the share of long completions
-# within a class?
+# Make the table of *How fast?* once with one over the length and once with a constant. Which of the two holds for right ones, which for wrong?
 
 # %% [solution]
-# (a) wrong ones: d = 1/C at both lengths, so no drift. (b): the same for the right ones.
-# The pushes no longer sum to 0, but the rest moves p, not the shares within a class.
+# (a) wrong ones: a constant, so no drift. (b): the same for the right ones.
 prediction = [[-1, 0, -1], [0, 1, 1]]
 
 # %% [markdown]
-# **2. Find the bug.** To save memory, an optimizer batch is cut into micro-batches whose gradients are added up. Several trainers
+# **2. A shared parameter.** Let one parameter $z$ be added to both logits. The shares of long completions need no longer be ½. What is
+# GRPO's expected push on $z$, as a multiple of $\mathbb E[\sigma]$?
+
+
+# %% [exercise]
+def push_on_shared(long_right, long_wrong, L1, L2):
+    """From P(long | right), P(long | wrong) and the lengths L1 < L2: the expected push on z,
+    divided by E[sigma]."""
+    return ...
+
+
+# %% [check]
+check("5.2", push_on_shared)
+
+# %% [hint]
+# Write $P$ for the share of long completions in one class. The score of a long one is then $1 - P$, that of a short one $-P$. Make the table
+# again; right completions count with σ, wrong ones with −σ.
+
+
+# %% [solution]
+def push_on_shared(long_right, long_wrong, L1, L2):
+    variance_right, variance_wrong = (P * (1 - P) for P in (long_right, long_wrong))
+    # where the lengths of wrong ones vary more, both classes lengthen
+    return (1 / L1 - 1 / L2) * (variance_wrong - variance_right)
+
+
+# %% [markdown]
+# If lengths vary equally in both classes, nothing is left; otherwise both classes move the same way.
+
+# %% [text]
+# ## To remember
+#
+# - $1/|y|$ pushes the tokens of short completions harder in *both* directions. If the policy can set the two lengths separately, right completions
+#   shorten and wrong ones lengthen. With one parameter for both, the two pushes cancel, at least in part.
+# - A constant divisor does neither; a token mean over a large batch hardly.
+# - In our training runs the effect on wrong completions was 0.4 or 1.5 tokens, and none was visible on right ones. If wrong completions grow long
+#   in your run, look at ÷ σ, too.
+#
+# ## For a second reading (15 minutes): the token mean
+#
+# **What DAPO's divisor leaves.** It is almost a constant, but a completion is part of its own denominator: about $1/B$ of GRPO's bias is left.
+# And in a token mean one long completion can dominate: of lengths 10, 10, 10 and 500 the last has {=share:.0%} of the weight.
+#
+# **In our runs** of DAPO's parts ([lesson 10](10_dapo.ipynb)) the token mean in place of $1/|y|$ makes wrong completions
+# {=interval(token_level)} tokens *longer*, against the prediction. There a punishment of long ones acts as well.
+#
+# **A widespread reading** compares two *right* completions and calls GRPO "biased toward shorter responses". This is only the half
+# with $A > 0$; Dr. GRPO's section 3.1 has both.
+
+# %% [markdown]
+# **3. Find the bug.** To save memory, an optimizer batch is cut into micro-batches whose gradients are added up. Several trainers
 # averaged the micro-batches' token means (prime-rl pull request 583, open-instruct 1161). With micro-batches of one completion that is
-# GRPO's rule. Repair the function. Your loss then trains a policy like that of the first picture, half of it right, in micro-batches of one.
+# GRPO's rule. Repair the function. Your loss then trains the lesson's policy, at $p = ½$, in micro-batches of one.
 
 
 # %% [exercise]
@@ -274,11 +297,11 @@ def losses_in_parts(f, mask, size):
 
 
 # %% [check]
-check("5.2", losses_in_parts)
-trains("5.2", losses_in_parts)
+check("5.3", losses_in_parts)
+trains("5.3", losses_in_parts)
 
 # %% [markdown]
-# *The mean length of wrong completions, one run each, 32 completions an update. It should stay near 10 tokens. With the bug it grows, faster
+# *The mean length of wrong completions, one run each, 96 completions an update. It should stay near 27.5 tokens. With the bug it grows, faster
 # in parts of one completion than in parts of four.*
 
 # %% [hint]
@@ -293,52 +316,6 @@ def losses_in_parts(f, mask, size):
         part, real = f[start : start + size], mask[start : start + size]
         losses.append((part * real).sum() / tokens)
     return losses
-
-
-# %% [text]
-# ## To remember
-#
-# - $1/|y|$ pushes the tokens of short completions harder in *both* directions. With a length parameter for each kind, right completions
-#   shorten and wrong ones lengthen.
-# - A constant divisor does not; a token mean over the whole batch keeps about $1/B$ of the bias.
-# - In our training runs the effect on wrong completions was 0.4 or 1.5 tokens, and none was visible on right ones. If wrong completions grow long
-#   in your run, look at ÷ σ, too.
-#
-# ## For a second reading (10 minutes): a shared parameter
-#
-# **More on our runs** (`compare.py --experiments pieces`). GRPO's wrong completions end {=gap["wrong"]:.1f} tokens longer than Dr. GRPO's. σ also adds
-# {=by_sigma["right"][0]} and {=by_sigma["right"][1]} tokens to right completions. In our ablation of DAPO ([lesson 10](10_dapo.ipynb)) the token mean in place
-# of $1/|y|$ makes wrong completions {=interval(token_level)} tokens *longer*, against the prediction. There a punishment of long ones acts as well.
-#
-# **Two remarks.** A widespread reading compares two *right* completions and calls GRPO "biased toward shorter responses". This is only the half
-# with $A > 0$; Dr. GRPO's section 3.1 has both. And in a token mean one long completion can dominate: of lengths 10, 10, 10 and 500
-# the last has {=share:.0%} of the weight.
-
-# %% [markdown]
-# **3. A shared parameter.** Let one parameter $z$ be added to the log-odds of a long completion, among right and wrong ones alike. What is
-# GRPO's expected push on $z$, as a multiple of $\mathbb E[\sigma]$?
-
-
-# %% [exercise]
-def push_on_shared(long_right, long_wrong, L1, L2):
-    """From P(long | right), P(long | wrong) and the lengths L1 < L2: the expected push on z,
-    divided by E[sigma]."""
-    return ...
-
-
-# %% [check]
-check("5.3", push_on_shared)
-
-# %% [hint]
-# Write $P$ for P(long) in one class. With respect to $z$ the score of a long completion of this class is $1 - P$, that of a short one
-# $-P$. Take the mean of $d(L)$ times the score over the class; right completions count with σ, wrong ones with −σ.
-
-
-# %% [solution]
-def push_on_shared(long_right, long_wrong, L1, L2):
-    variance_right, variance_wrong = (P * (1 - P) for P in (long_right, long_wrong))
-    # where the wrong vary more, both classes lengthen
-    return (1 / L1 - 1 / L2) * (variance_wrong - variance_right)
 
 
 # %% [markdown]
