@@ -1,26 +1,27 @@
-# %% [markdown] 40 minutes, without the second reading
+# %% [markdown] 45 minutes, without the second reading
 # # 4 · KL estimators
 #
-# Training moves the policy $\pi$ away from the model that it started as, the **reference** $\pi_\text{ref}$. A penalty pulls it back. It charges
-# for the KL (Kullback–Leibler) divergence, which measures how far apart the two are, estimated from the tokens that the policy samples.
+# Training moves the policy $\pi$ away from the model that it started as, the **reference** $\pi_\text{ref}$. A penalty pulls it back: it charges
+# for the KL (Kullback–Leibler) divergence, which measures how far apart the two are. GRPO (group relative policy optimization) estimates it from
+# the tokens that the policy samples.
 #
-# > **An estimate that is right as a number can have the wrong gradient as a loss: $k_3$, the estimate in GRPO (group relative policy optimization),
-# > has KL(policy‖reference) as its mean, but as a loss it lowers KL(reference‖policy), with the two models exchanged.**
+# > **An estimate that is right as a number can have the wrong gradient as a loss. GRPO's estimate $k_3$ has KL(policy‖reference) as its mean; as a
+# > loss it lowers KL(reference‖policy), with the two models exchanged.**
 # >
-# > In our example below, a rare rewarded token ends at a probability of .56 with $k_3$, and at .27 with $k_2$, an estimate whose gradient is that
-# > of KL(policy‖reference). All this is for a single token; whole completions need more (*To remember*).
+# > In our example of one token, a rare rewarded token ends at a probability of .56 with $k_3$, and at .27 with an estimate whose gradient is that
+# > of KL(policy‖reference).
 #
 # The smallest case has two tokens and one logit. With $u = \pi_\text{ref}/\pi$, the ratio of a token's two probabilities, two estimates are
-# $k_1 = -\log u$ and $k_3 = u - 1 - \log u$. The **score** $s$ is the derivative of the token's $\log\pi$ by the logit:
+# $k_1 = -\log u$ and $k_3 = u - 1 - \log u$. The **score** $s$ is the derivative of the token's $\log\pi$ with respect to the logit:
 #
-# | token | $\pi$ | $\pi_\text{ref}$ | $u$ | $k_1$ | $k_3$ | $s$ | derivative of $k_3$: $(1-u)\,s$ |
-# |---|---|---|---|---|---|---|---|
-# | 1 | ½ | .1 | .2 | 1.61 | .81 | ½ | .4 |
-# | 2 | ½ | .9 | 1.8 | −.59 | .21 | −½ | .4 |
-# | **mean** | | | 1 | **.51** | **.51** | 0 | **.4** |
+# | token | $\pi$ | $\pi_\text{ref}$ | $u$ | $k_1$ | $k_3$ | $s$ | derivative of $k_3$: $(1-u)\,s$ | $k_1\,s$ |
+# |---|---|---|---|---|---|---|---|---|
+# | 1 | ½ | .1 | .2 | 1.61 | .81 | ½ | .4 | .80 |
+# | 2 | ½ | .9 | 1.8 | −.59 | .21 | −½ | .4 | .29 |
+# | **mean** | | | 1 | **.51** | **.51** | 0 | **.4** | **.55** |
 #
-# The values agree: both means are KL(policy‖reference). The gradients do not. The derivative of that KL is .55, the mean of $k_1\,s$, as we
-# shall see. The derivative of KL(reference‖policy) is $\pi - \pi_\text{ref}$ = .5 − .1 = .4, the same as that of $k_3$.
+# The values agree: both means are KL(policy‖reference). The gradients do not. The derivative of that KL is the mean of the last column, .55
+# (proof below). The derivative of KL(reference‖policy) is $\pi - \pi_\text{ref}$ = .5 − .1 = .4, that of $k_3$.
 #
 # Where does this lead? We train a policy over five tokens, starting at the reference. Two tokens are rewarded: a rare one (blue), which the
 # reference writes in 5 % of cases, with 1, and the common token 2 with 0.8. The loss contains 0.2 times a penalty: $k_1$, $k_3$, or a third
@@ -74,18 +75,15 @@ show(figure)
 
 # %% [text]
 # *Left: the reference, and the two rewards. Then the policy after training with each penalty in the loss. Outlines: the exact optimum of
-# mean reward minus 0.2 KL(policy‖reference) (at $k_2$), and minus 0.2 KL(reference‖policy) (at $k_3$).*
+# mean reward minus 0.2 KL(policy‖reference), which the bars reach with $k_2$, and minus 0.2 KL(reference‖policy), which they reach with $k_3$.*
 #
 # With $k_1$ as a loss nothing holds the policy: it writes only the rare token. $k_2$ mainly charges the policy for writing what the reference
 # would not, such as the rare token. $k_3$ mainly charges it for losing what the reference writes: the tokens without reward keep
 # {=ends["k3"][2:].sum():.0%}.
 #
-# | symbol | meaning |
-# |---|---|
-# | $\mathbb E$ | the mean over tokens $y$ sampled from $\pi$ |
-# | $s$ | the score $\nabla_\theta \log \pi(y)$, with an entry for each of the policy's parameters $\theta$ |
-# | $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ | $\sum_y \pi \log(\pi/\pi_\text{ref})$, KL(policy‖reference), called the **reverse** KL |
-# | $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$ | $\sum_y \pi_\text{ref} \log(\pi_\text{ref}/\pi)$, KL(reference‖policy), the **forward** KL |
+# From here on, $\mathbb E$ is the mean over tokens $y$ sampled from $\pi$, and $s = \nabla_\theta \log \pi(y)$ has an entry for each parameter.
+# $\mathrm{KL}(\pi\Vert\pi_\text{ref}) = \sum_y \pi \log(\pi/\pi_\text{ref})$, KL(policy‖reference), is called the **reverse** KL;
+# $\mathrm{KL}(\pi_\text{ref}\Vert\pi) = \sum_y \pi_\text{ref} \log(\pi_\text{ref}/\pi)$ the **forward** KL.
 
 # %% [markdown]
 # ## As values
@@ -141,7 +139,7 @@ for name, k in ESTIMATORS.items():
 # \qquad \blacksquare$$
 #
 # So $k_1$ as a loss is nothing but noise. And $k_3$ *in the reward* is wrong too: it gives the other half, the reverse gradient minus the
-# forward gradient. Near the reference these two nearly cancel, so the penalty hardly acts; farther away it can even push the policy off
+# forward gradient. Near the reference these two nearly cancel, so the penalty hardly acts; farther off it can even drive the policy away
 # (exercise 1).
 #
 # We check all six gradients without algebra, by comparing autograd on the batch with autograd on the two sums:
@@ -177,9 +175,8 @@ assert list(table.values()) == expected
 # %% [markdown]
 # ## In the scripts
 #
-# With all advantages 0, GRPO's loss is only its KL term. PPO subtracts $\beta k_1$ from the reward of every token ($\beta$ is `kl_coef`);
-# with rewards and values 0, its returns contain only that penalty. Printed below: the two lines of GRPO's loss that
-# hold the penalty, then which divergence each script's gradient descends.
+# PPO subtracts $\beta k_1$ from the reward of every token. GRPO's loss holds its penalty in the two lines below. With everything else switched off
+# (advantages, or rewards and values, are 0), which KL's gradient is left?
 
 # %% [fold]
 lines = inspect.getsource(grpo.policy_loss).splitlines()
@@ -206,9 +203,8 @@ print(f"ppo.py:  {in_ppo} KL")
 assert (in_grpo, in_ppo, as_printed) == ("forward", "reverse", True)
 
 # %% [markdown]
-# **The name and the gradient.** DeepSeekMath names $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ in its objective (Eq. 3) and estimates it by $k_3$
-# (Eq. 4). But the gradient that it prints has $\hat A + \beta(u - 1)$ before every score, with the advantage $\hat A$ (Eq. 20–21), and that
-# descends the other KL. `grpo.py` does the same. In our runs GRPO learns more without the term ([lesson 10](10_dapo.ipynb)).
+# DeepSeekMath, GRPO's paper, names $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ in its objective (Eq. 3), but the gradient that it prints (Eq. 20–21), like
+# `grpo.py`, descends the other KL. In our runs GRPO learns more without the term ([lesson 10](10_dapo.ipynb)).
 
 # %% [markdown]
 # ## Exercises
@@ -232,7 +228,8 @@ check("4.1", token_rewards)
 trains("4.1", token_rewards)
 
 # %% [markdown]
-# *The distance from the reference, in one run of each penalty, 64 tokens an update.*
+# *The distance from the reference, in one run of each penalty, 64 tokens an update. Yellow: $|k_1|$, never negative, either. Pink: the right penalty with
+# its sign turned, as in a well-known text.*
 
 # %% [hint]
 # Which $k$ has the gradient of the reverse KL in the reward? Mind its sign: it is positive where the policy's probability is above the
@@ -248,28 +245,12 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 
 
 # %% [markdown]
-# In the reward $k_3$ drives the policy away, and $|k_1|$ does not bring it back, either. Both charge also for tokens that the policy writes too
-# seldom, so it writes still fewer. ($k_1$ is negative there, a bonus.) The wrong sign is not far-fetched: a well-known text, "The N
-# Implementation Details of RLHF with PPO", adds $\beta k_1$ to the score, where the code that it describes has a minus.
+# In the reward $k_3$ drives the policy away, and $|k_1|$ does not bring it back, either. Both also charge for tokens that the policy writes too
+# seldom, so it writes them still less. ($k_1$ is negative there, a bonus.) The text with the wrong sign is "The N Implementation Details of RLHF with
+# PPO"; the code that it describes has a minus.
 #
-# ## To remember
-#
-# | | value | as a loss | in the reward |
-# |---|---|---|---|
-# | $k_1$ | unbiased | nothing | **reverse KL** |
-# | $k_2$ | biased | **reverse KL** | neither |
-# | $k_3$ | unbiased | forward KL | reverse − forward |
-#
-# - To lower KL(policy‖reference), use $k_1$ in the reward or $k_2$ as a loss. To log it, use $k_1$, or $k_3$ while the policy is near the
-#   reference (far from it, $k_3$ can be noisier than $k_1$).
-# - All this is for one token. In a longer completion, only $k_1$ in the reward follows the KL of the whole, and only if each token is charged
-#   for the later ones, too (exercise 2).
-#
-# ## For a second reading (20 minutes): longer completions, the ratio, noise
-#
-# **The limit: one token.** A penalty on each token ignores that an earlier token decides which later ones are reached. Of the penalties
-# above, only $k_1$ in the reward gives the gradient of the KL of whole completions: on-policy, with λ = 1 in generalized advantage
-# estimation ([lesson 15](15_critic.ipynb)).
+# **The limit: one token.** A penalty on each token ignores that an earlier token decides which later ones are reached. Of the penalties above, only
+# $k_1$ in the reward can give the gradient of the KL of whole completions, and only if each token is charged for the later ones, too.
 #
 # **2. Completions of two tokens.** Write a loss whose mean gradient is that of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ of the sequences, for
 # both tokens.
@@ -300,21 +281,30 @@ def sequence_kl_loss(logps, ref_logps):
 
 
 # %% [markdown]
+# ## To remember
+#
+# | | value | as a loss | in the reward |
+# |---|---|---|---|
+# | $k_1$ | unbiased | nothing | **reverse KL** |
+# | $k_2$ | biased | **reverse KL** | neither |
+# | $k_3$ | unbiased | forward KL | reverse − forward |
+#
+# - To lower KL(policy‖reference), use $k_1$ in the reward or $k_2$ as a loss. To log it, use $k_3$ near the reference, $k_1$ far from it.
+# - All this is for one token. In a longer completion, only $k_1$ in the reward follows the KL of the whole, and only if each token is charged
+#   for the later ones, too.
+#
+# ## For a second reading (10 minutes): the ratio, noise
+#
 # **Multiplied by the ratio, $k_3$ has the right gradient.** From the second minibatch on, $y$ comes from an older policy
-# $\pi_\text{old}$. Multiply $k_3$ by the ratio $\rho = \pi/\pi_\text{old}$: then $\mathbb E_\text{old}[\rho\,k_3] = \sum_y \pi\,k_3$, with $\theta$ *inside* the sum. So if autograd also goes through $\rho$, $k_3$
-# yields the reverse KL, even on the first minibatch: there $\rho$ is 1, but its gradient is not 0 and supplies the missing half. Sample
-# by sample,
+# $\pi_\text{old}$. Multiply $k_3$ by the ratio $\rho = \pi/\pi_\text{old}$: then $\mathbb E_\text{old}[\rho\,k_3] = \sum_y \pi\,k_3$, with $\theta$ *inside* the sum.
+# So if autograd also goes through $\rho$, $k_3$ yields the reverse KL, even on the first minibatch: there $\rho$ is 1, but its gradient
+# is not 0 and supplies the missing half. Sample by sample,
 #
 # $$\nabla(\rho\,k_3) = \rho\,(k_3 + 1 - u)\,s = \rho\,k_1\,s$$
 #
-# Trained with $\rho\,k_3$, the policy of the first picture ends where $k_2$ took it, at the outline $\pi_\text{ref}\,e^{R/0.2}$,
-# normalised. A detached $\rho$ keeps the forward KL and the outline of $k_3$, $0.2\,\pi_\text{ref}/(0.2 + \bar R - R)$ with the mean reward $\bar R$.
-#
-# TRL (a training library of Hugging Face) has multiplied $k_3$ by $\rho$ by default since 1.10, for this reason and after DeepSeek-V3.2.
-# (That needs the ratio of each token; with TRL's `importance_sampling_level="sequence"` the gradient is neither KL's,
-# [issue 6586](https://github.com/huggingface/trl/issues/6586).)
-#
-# This repair, too, works token by token.
+# TRL (a training library of Hugging Face) has multiplied $k_3$ by $\rho$ by default since 1.10, for this reason and after DeepSeek-V3.2. (With its
+# `importance_sampling_level="sequence"` the gradient is neither KL's, [issue 6586](https://github.com/huggingface/trl/issues/6586).) This
+# repair, too, works token by token. At a second minibatch:
 
 # %% [fold]
 def rho_k3(logps, old_logps, ref_logps):
