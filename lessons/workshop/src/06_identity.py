@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes, without the second reading
+# %% [markdown] 45 minutes, without the second reading
 # # 6 · The identity: σ times a contrast
 #
 # A language model completes one prompt G times, and a verifier gives each completion a reward, 1 (right) or 0 (wrong). GRPO (group relative
@@ -25,9 +25,9 @@
 # In each group the two means have the same coefficient, and it is σ. Dr. GRPO ("GRPO done right") does not divide by σ. So its update is σ
 # times GRPO's, and its coefficient is σ²: here .25 and .19.
 #
-# So you can see before training what a rule does with a group. Below are eight completions, seven of them right. GRPO pushes the wrong one
-# 2.6 times as hard as in a group with four right. Yet the whole group's coefficient is smaller: .33 against .50. Under Dr. GRPO it is .11
-# against .25. Move $k$, the number of right completions:
+# So you can see before training how a rule weighs a group. Below are eight completions, seven of them right. GRPO pushes the wrong one
+# 2.6 times as hard as it pushes a wrong one among four. Yet the whole group's coefficient is smaller: .33 against .50. Under Dr. GRPO it is
+# .11 against .25. Move $k$, the number of right completions:
 
 # %% [fold]
 import numpy as np
@@ -77,8 +77,8 @@ assert np.allclose(coefficients, in_text, rtol=0, atol=0.005)
 # **Step 4.** So $g = \sigma\,(\bar s_+ - \bar s_-)$, and Dr. GRPO's update is $\sigma^2\,(\bar s_+ - \bar s_-)$. In a **silent** group, all right or all wrong, every $R_i$ equals the mean, and $g = 0$. (DAPO replaces
 # such groups by groups of other prompts.) ∎
 #
-# The steps assume nothing about the scores: **the identity holds for any vectors**. So it holds for `grpo.py`, too, which divides each
-# completion's loss by its length $|y_i|$: there $s_i$ is the score over $|y_i|$.
+# The steps assume nothing about the scores: **the identity holds for any vectors**. So it also holds if each completion's score is divided by its
+# length, as in `grpo.py`.
 #
 # ## A group of our base model
 #
@@ -98,7 +98,7 @@ print(f"k = {k} of G = {G}; sigma = sqrt({k} * {G - k}) / {G} = {identity.sigma(
 show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)
 
 # %% [markdown]
-# A small step along the update of `grpo.py`, of length 0.01, changes the log-probability of every token:
+# A small step along the update of `grpo.py` (length division included), of length 0.01, changes the log-probability of every token:
 
 # %% [fold]
 def gradients(values):
@@ -144,11 +144,9 @@ assert row["#14"][0] < 0 < row["2+10=12;12+2=14;#14"][0] and row["#2"][1] > 0
 # %% [text]
 # *Blue: more probable; red: less, on a logarithmic scale; small block: end of the completion.* A prefix shared by right and wrong completions
 # is pushed both ways: `#`, with which one right and six wrong completions begin, falls a little in all seven. The contrast shows where they
-# diverge: the log-probability of the last digit of `#13` falls by {=-row["#13"][2]:.2f}, that of `#14` rises by {=row["#14"][2]:.2f}. Because parameters are shared,
-# `2` after `#` rises, although only wrong completions contain it.
+# diverge: the log-probability of the last digit of `#13` falls by {=-row["#13"][2]:.2f}, that of `#14` rises by {=row["#14"][2]:.2f}.
 #
-# The check computes one side of the identity with the scripts' advantages, the other without any. From here on, scores are sums over tokens,
-# not divided by the length:
+# The check computes one side of the identity with the scripts' advantages, the other without any, for scores that are sums over tokens:
 
 
 # %%
@@ -168,9 +166,8 @@ for script, coefficient in ((grpo, sigma), (dr_grpo, sigma**2)):
 # %% [markdown]
 # ## The coefficient is not the length
 #
-# Does the easy group move the policy less, then? Not always, because the contrast has a length of its own. On our base model, how long is the
-# update of a group with seven right of eight, compared with one with four? By the coefficients alone it would be .66 times as long under
-# GRPO, and .44 times under Dr. GRPO. Measured, as root mean squares of 500 groups each:
+# Does the group with seven right of eight move the policy less than one with four, then? Not always, because the contrast has a length of its own.
+# Measured on our base model, the length with seven right over that with four (root mean squares of 500 groups each):
 
 # %% [fold]
 def squared_lengths(k, completions, half, n=500):
@@ -197,20 +194,22 @@ for prompt in arithmetic.held_out_problems(1, levels=(1, 2, 3)):
     off.extend(abs(dots / line - 1))
     ratios.append(dots[6] / dots[3])
     in_small = ratios[-1] * identity.sigma(7, G) / identity.sigma(4, G)
-    rows += (f"\n| `{prompt.prompt}` | {v_wrong / v_right:.0f} | {ratios[-1]:.2f} | {in_small:.2f} |")
-say(f"| prompt | variance of a wrong score / of a right one | GRPO | Dr. GRPO |\n|---|---|---|---|{rows}")
+    rows += f"\n| `{prompt.prompt}` | {v_wrong / v_right:.0f} | {ratios[-1]:.2f} | {in_small:.2f} |"
+by_sigma = float(identity.sigma(7, G) / identity.sigma(4, G))
+say(f"""| | variance of a wrong score / of a right one | GRPO | Dr. GRPO |
+|---|---|---|---|
+| by the coefficient alone | | {by_sigma:.2f} | {by_sigma**2:.2f} |{rows}""")
 assert min(ratios) > 0.75 and np.median(off) < 0.1 and max(off) < 0.4
 
 # %% [text]
-# **Under GRPO the easy group's update is about as long; under Dr. GRPO it is shorter.** A mean of four wrong scores averages their noise. A
-# single one does not, and lengthens the contrast.
+# **Under GRPO the update of the group with seven is about as long; under Dr. GRPO it is shorter.** A mean of four wrong scores averages their noise.
+# A single one does not, and lengthens the contrast.
 #
 # ## Where it holds
 #
-# The identity is about one whole group. At later updates of a batch, through the scripts' own losses and with the clip, only the vectors
-# change (second reading). A KL penalty breaks it, and so do a third reward value (exercise 2) and minibatches that cut
-# groups (`--num_minibatches 1` keeps them whole). Groups that mix prompts keep the algebra, but their contrast compares prompts, too
-# (exercise 3).
+# The identity is about one whole group. Later updates of a batch and the clip change only the vectors (second reading). A KL penalty breaks it, and
+# so do a third reward value (exercise 2) and minibatches that cut groups. Groups that mix prompts keep the algebra, but their contrast compares
+# prompts, too (exercise 3).
 #
 # ## Exercises
 #
@@ -283,10 +282,8 @@ def advantages_tiled(rewards, P, G):
 check("6.3", advantages_tiled)
 trains("6.3", advantages_tiled)  # from p = .9, .5 and .1, with groups of 8
 
-# %% [text]
-# *Means of ten runs. The bug does two things. Its groups mix prompts; that alone (yellow) costs little here, because the mean of several prompts
-# is still a baseline. And `A.T.flatten()` hands the advantages to other completions: with P = 3 and G = 8, row $3b + a$ gets the one of row
-# $8a + b$, so only {=sum(3 * b + a == 8 * a + b for a in range(3) for b in range(8))} of 24 get their own. The others say nothing about the completion that they push, and nothing is learned.*
+# %% [markdown]
+# *Means of ten runs. Yellow: the bug's groups, but each completion gets its own advantage.*
 
 # %% [hint]
 # Each row of `rewards.view(G, P)` is one round over all prompts. Where is a group then?
@@ -300,6 +297,10 @@ def advantages_tiled(rewards, P, G):
 
 
 # %% [text]
+# The bug does two things. Its groups mix prompts; that alone costs little here, because the mean of several prompts is still a baseline. And
+# `A.T.flatten()` hands the advantages to other completions: row $3b + a$ gets the one of row $8a + b$, so only
+# {=sum(3 * b + a == 8 * a + b for a in range(3) for b in range(8))} of 24 get their own, and nothing is learned.
+#
 # ## To remember
 #
 # - For right-or-wrong rewards, GRPO's update of one prompt is σ times the contrast, Dr. GRPO's σ² times. DAPO's is GRPO's, with silent groups
@@ -309,20 +310,18 @@ def advantages_tiled(rewards, P, G):
 #
 # ## For a second reading (10 minutes): length, losses, later updates
 #
-# **Why the easy group's update is as long.** Let the scores of right and wrong completions have means $m_\pm$ and variances $v_\pm$ (summed
-# over parameters). Given $k$, the contrast has the mean $m_+ - m_-$ and the variance $v_+/k + v_-/(G-k)$. Its expected squared length is
-# $\|m_+ - m_-\|^2$ plus the variance. Multiplied by $\sigma^2 = k(G-k)/G^2$ that is
+# **Why the update of the group with seven is as long.** Let the scores of right and wrong completions have means $m_\pm$ and variances $v_\pm$
+# (summed over parameters). Given $k$, the contrast has the mean $m_+ - m_-$ and the variance $v_+/k + v_-/(G-k)$. So
 #
 # $$\mathbb E\,\|g\|^2 = \sigma^2\,\|m_+ - m_-\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
 #
-# Where wrong scores are far noisier, the last term is about $7v_-/64$ for the easy group and only $4v_-/64$ for the other. So the length is
-# proportional to σ only where the first term dominates. (The paper behind the identity says that "the disagreement is
-# exactly the size of the training update". That is true for a prompt with one parameter, the log-odds of a right completion: then the
-# contrast is 1.) The formula fits the measured groups: over all $k$ their lengths differ from it by {=np.median(off):.0%} in the median.
+# Where wrong scores are far noisier, the last term is about $7v_-/64$ for seven right and $4v_-/64$ for four. Over all $k$ the measured lengths
+# differ from the formula by {=np.median(off):.0%} in the median. (The identity's paper calls σ the size of the update. That is true for a prompt with one
+# parameter, the log-odds of a right completion: then the contrast is 1.)
 #
-# **Through the scripts' own losses.** Training follows the gradient of `policy_loss`, which averages over tokens. Dr. GRPO divides every
-# completion's sum by the constant $C$ (`max_new_tokens`), so its gradient is $\frac{\sigma^2}{C}(\bar s_+ - \bar s_-)$. DAPO divides by the
-# number of tokens in the batch. We *declare* the first $k$ completions right, for every $k$:
+# **Through the scripts' own losses.** Dr. GRPO's loss divides every completion's sum by the constant $C$ (`max_new_tokens`), so its gradient is
+# $\frac{\sigma^2}{C}(\bar s_+ - \bar s_-)$. DAPO divides by the batch's tokens, `batch_sigma.py` by the batch's $\sigma_B$ in place of σ. We *declare*
+# the first $k$ completions right, for every $k$:
 
 # %% [fold]
 lengths, C = group.mask.sum(dim=1), dr_grpo.Config().max_new_tokens
@@ -345,34 +344,27 @@ move(0.01)
 with_kl, silent = (loss_gradient(grpo, rewards, ref=before) for rewards in (R, 0 * R))
 expected = sigma * contrast(gradients(totals() / lengths), R == 1)
 kl_error = relative_error(with_kl, expected)
-other_vectors = relative_error(loss_gradient(grpo, R, before), expected)
 assert relative_error(with_kl - silent, expected) < 1e-12 < 0.01 < min(kl_error, silent.norm())
-stopped, moved = [], []  # at a later update, after steps of three lengths
+stopped = []  # at a later update, after steps of three lengths
 for log_ratio in (move(distance) for distance in (0.01, 0.05, 0.15)):
     ratio = log_ratio.exp()
     kept = torch.where(R.view(G, 1) == 1, ratio.clamp(max=1.2), ratio.clamp(min=0.8))
     later = contrast(gradients((kept * group.mask).sum(dim=1) / lengths), R == 1)
     assert relative_error(loss_gradient(grpo, R, before), sigma * later) < 1e-12
     stopped.append(int((kept != ratio).sum()))
-    moved.append(log_ratio[group.mask].abs().mean().item())
 vector_to_parameters(start, policy.parameters())
 
 # %% [text]
-# (`batch_sigma.py`, like REINFORCE++ with the group's mean as its baseline, divides by one $\sigma_B$ for the whole batch. A group's coefficient
-# is then $\sigma^2/\sigma_B$: Dr. GRPO's, times a factor that grows as groups fall silent.)
-#
-# **Later updates.** At later updates tokens carry ratios $\rho_t$, and the clip stops some of them, depending on $\rho_t$ and the *sign* of A, never on A's size.
+# **Later updates.** Now tokens carry ratios $\rho_t$, and the clip stops some of them, depending on $\rho_t$ and the *sign* of A, never on A's size.
 # So completion $i$ contributes $A_i$ times the gradient of
 #
 # $$u_i = \frac1{|y_i|}\sum_t \min(\rho_t,\, 1.2)\ \text{(right)}, \qquad
 # u_i = \frac1{|y_i|}\sum_t \max(\rho_t,\, 0.8)\ \text{(wrong)}$$
 #
-# and steps 1 to 4 hold. The last cell checks it after three steps along the update, which change the log-probability of a token by {=moved[0]:.2f},
-# {=moved[1]:.2f} and {=moved[2]:.2f} on average. The clip stops {=stopped[0]}, {=stopped[1]} and {=stopped[2]} of {=tokens} tokens, and the identity
-# holds to $10^{-12}$. With the scores from before the step it is off by {=other_vectors:.0%} already after the first.
+# and steps 1 to 4 hold. The last cell checks it to $10^{-12}$ after three steps along the update, where the clip stops {=stopped[0]}, {=stopped[1]} and
+# {=stopped[2]} of {=tokens} tokens.
 #
-# **The KL term** adds its own gradient to every group, including silent ones. After the short step, with the policy before it as the
-# reference, the identity is off by {=kl_error:.1%}. DAPO and the published Dr. GRPO have no such term.
+# **The KL term** adds its own gradient to every group, including silent ones.
 #
 # Source of the identity: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*,
 # [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), Theorem 1. GRPO: [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; Dr. GRPO:
