@@ -74,8 +74,8 @@ assert np.allclose(coefficients, in_text, rtol=0, atol=0.005)
 # $$\frac{k}{G}\sqrt{\frac{G-k}{k}} = \frac{\sqrt{k(G-k)}}{G} = \sigma, \qquad
 # -\frac{G-k}{G}\sqrt{\frac{k}{G-k}} = -\sigma$$
 #
-# **Step 4.** So $g = \sigma\,(\bar s_+ - \bar s_-)$, and Dr. GRPO's update is $\sigma^2\,(\bar s_+ - \bar s_-)$. In a **silent** group, all right or all wrong, every $R_i$ equals the mean, and $g = 0$. (DAPO replaces
-# such groups by groups of other prompts.) ∎
+# **Step 4.** So $g = \sigma\,(\bar s_+ - \bar s_-)$, and Dr. GRPO's update is $\sigma^2\,(\bar s_+ - \bar s_-)$.
+# In a **silent** group, all right or all wrong, every $R_i$ equals the mean, and $g = 0$. ∎
 #
 # The steps assume nothing about the scores: **the identity holds for any vectors**. So it also holds if each completion's score is divided by its
 # length, as in `grpo.py`.
@@ -266,7 +266,7 @@ def update(rewards, scores):
 # For any rewards GRPO's update is the covariance of reward and score, over σ. With rewards 0 and 1 the covariance is σ² times the contrast.
 #
 # **3. Find the bug: tiled prompts.** A group should be *one* prompt. Sampling code often repeats prompts as `a b c a b c` (tiled), while other
-# code expects `a a b b c c`. Nothing raises an error. This function gets rewards in the *tiled* order, G rounds over P prompts, and should
+# code expects `a a b b c c`. This function gets rewards in the *tiled* order, G rounds over P prompts, and should
 # return GRPO's advantages in that order. Repair it. It then trains three prompts, each with its own logit.
 
 
@@ -304,7 +304,7 @@ def advantages_tiled(rewards, P, G):
 # ## To remember
 #
 # - For right-or-wrong rewards, GRPO's update of one prompt is σ times the contrast, Dr. GRPO's σ² times. DAPO's is GRPO's, with silent groups
-#   replaced.
+#   replaced by groups of other prompts.
 # - σ is the coefficient. It is not the length of the update: the contrast has a length of its own.
 # - Check that each completion gets its own advantage: a wrong order raises no error, and nothing is learned.
 #

@@ -25,8 +25,8 @@
 # | A and C | ¼ | $¼(s_A - s_C) = (¼, 0, -¼)$ | $(½, 0, -½)$ |
 # | mean of all groups | | $(⅛, -\frac1{16}, -\frac1{16}) = ½\,\nabla p$ | $(¼, -⅛, -⅛) = \nabla p$ |
 #
-# No mixed group moves exactly along $\nabla p$. The mean does, and the two rules differ only in the factor, ½ or 1. In larger groups this factor
-# changes with $p$. A third rule, MaxRL (maximum likelihood reinforcement learning), divides Dr. GRPO's advantages by the mean mark of the group:
+# No mixed group moves exactly along $\nabla p$. The mean does, and the two rules differ only in the factor, ½ or 1. In larger groups the factor
+# can change with $p$. A third rule, MaxRL (maximum likelihood reinforcement learning), divides Dr. GRPO's advantages by the mean mark of the group:
 
 # %% [fold]
 import math
@@ -199,8 +199,7 @@ assert found == 24 and max(cosines) < 0.999
 # the two mean scores, $g = c(k)\,(\bar s_+ - \bar s_-)$. Which $c(k)$ is the quietest?
 #
 # **Noise.** We count the noise across $\nabla p$, which changes where a step goes; noise along $\nabla p$ changes only how far. (Lessons 1 and 3
-# counted both.)
-# Let $v_+$ and $v_-$ be the variances of a right and of a wrong score across $\nabla p$. A mean of $k$ scores has $1/k$ of the variance. So the
+# counted both.) Let $v_+$ and $v_-$ be the variances of a right and of a wrong score across $\nabla p$. A mean of $k$ scores has $1/k$ of the variance. So the
 # contrast has the variance $n_k = \frac{v_+}k + \frac{v_-}{G-k}$.
 #
 # **Completions needed.** The expected step is proportional to $\mathbb E[c]$ (step 2). The update of one group has the noise $\mathbb E[c^2\,n]$, the
@@ -242,7 +241,7 @@ def best_weight(k, G, v_right, v_wrong):
 
 # %% [fold]
 panels = {f"$v_-/v_+$ = {r:g}": completions_needed(ps, 8, r) for r in (0.1, 1, 10)}
-show(over_p(panels, highest=2.1))
+show(over_p(panels, highest=2.5))
 all_p, ratios = np.linspace(0.001, 0.999, 999), 10.0 ** np.arange(-3, 3.1, 0.25)
 everywhere = [completions_needed(all_p, 8, r) for r in ratios]
 worst = {name: max(e[name].max() for e in everywhere) for name in RULES}
