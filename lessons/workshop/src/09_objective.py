@@ -4,15 +4,15 @@
 # GRPO (group relative policy optimization) divides a group's advantages by the standard deviation of its rewards. Dr. GRPO ("GRPO done
 # right") does not. That one line decides how much a prompt counts.
 #
-# > **Dr. GRPO weighs all prompts alike; GRPO weighs very hard and very easy ones more than one that is solved half the time, but less than
-# > 1.5 times as much in groups of 8, and in groups of 2 or 3 no more at all.**
+# > **Dr. GRPO weighs all prompts alike; GRPO weighs very hard and very easy ones more than medium ones, but less than 1.5 times as much in
+# > groups of 8, and in groups of 2 or 3 just as much.**
 # >
 # > A published comparison of the two measured mostly the length of their steps: after first steps of equal length, the hardest prompts end at
 # > solve rates of .993 and .991. Where prompts compete, the weight shows.
 #
 # The expected update of a prompt is a number times $\nabla p$, the gradient of its success probability. That number is the prompt's **weight**.
 # (Rewards of 0 and 1, first update after sampling, scores summed over tokens, no KL (Kullback–Leibler) term.) A large weight is not a long step: a
-# coin with a logit of its own has $\nabla p = p(1-p)$, which is small for a hard prompt. A hard prompt ($p = .05$) against a medium one
+# coin with a logit of its own has $\nabla p = p(1-p)$, small for a hard prompt. A hard prompt ($p = .05$) against a medium one
 # ($p = .5$), groups of 8, as ratios:
 #
 # | | weight | gradient | step of a coin |
@@ -99,9 +99,8 @@ show(grpo_weights())
 # | $A(+\mid j) - A(-\mid j)$ | $\sqrt7 = 2.646$ | 2.110 | 1.868 | $1 + \sqrt{.6} = 1.775$ |
 # | probability at $p = ½$, both together | $\frac1{64}$ | $\frac7{64}$ | $\frac{21}{64}$ | $\frac{35}{64}$ |
 #
-# The mean is the weight of a prompt with $p = ½$: $w(½) = {=w_8[1]:.3f}$. As $p \to 0$ all the others are wrong, so only $j = 0$ is left, and
-# $w \to \sqrt7$; as $p \to 1$ only $j = 7$, with the same value. So the extreme prompts weigh {=w_8[0]:.3f} / {=w_8[1]:.3f} = {=edge[8]:.2f} times as much. No
-# difference in the table exceeds $\sqrt7$, so no prompt weighs more.
+# The mean is $w(½) = {=w_8[1]:.3f}$. As $p \to 0$ or 1, only $j = 0$ or 7 is left, and $w \to \sqrt7$. So the extreme prompts weigh
+# {=w_8[0]:.3f} / {=w_8[1]:.3f} = {=edge[8]:.2f} times as much. No difference exceeds $\sqrt7$, so no prompt weighs more.
 #
 # **Dr. GRPO.** For every $j$ the difference is $\big(1 - \frac{j+1}G\big) + \frac jG = 1 - \frac1G$: one weight for all prompts.
 
@@ -209,8 +208,8 @@ def grpo_weight(p, G):
 #
 # ## Compare the rules
 #
-# Move G upwards from 2. Then try two other rules: the mean over the right completions (rejection sampling), and MaxRL (maximum likelihood
-# reinforcement learning), whose advantage is $(R - \mu)/\mu$, with the group's mean reward $\mu$ (0 if none is right).
+# Move G upwards from 2. Then try the mean over the right completions (rejection sampling), and MaxRL (maximum likelihood reinforcement
+# learning), whose advantage is $(R - \mu)/\mu$, with the group's mean reward $\mu$.
 
 # %%
 knob(weight_and_objective, rule=list(NAMES), G=(2, 64, 1, 8))
@@ -218,7 +217,7 @@ knob(weight_and_objective, rule=list(NAMES), G=(2, 64, 1, 8))
 # %% [markdown]
 # *Left: the weight. Right: what is climbed. GRPO favours easy prompts as much as hard ones, the two others only hard ones.*
 #
-# **2. Rejection sampling climbs log p, up to an order.** The mean of the scores of the right completions (0 if none is right) has the
+# **2. Rejection sampling climbs log p, cut off after G terms.** The mean of the scores of the right completions (0 if none is right) has the
 # weight $(1 - q^G)/p$. Since $p = 1 - q$, this is a geometric sum. Which $J$ with $J(0) = 0$ has this derivative?
 
 
@@ -246,7 +245,7 @@ def climbed(p, G):
 #
 # - The expected update of a prompt is its weight $w(p)$ times $\nabla p$, and training climbs the integral of $w$.
 # - Dr. GRPO climbs $p$. GRPO's weight is constant at G = 2 and 3; at G = 8 the extremes weigh {=edge[8]:.2f} times a medium prompt.
-# - The published comparison at one learning rate measured mostly the length of the steps; where prompts compete, the weight matters.
+# - The published comparison measured mostly the length of the steps; where prompts compete, the weight matters.
 #
 # ## For a second reading (15 minutes): the bound at every G, the limit, MaxRL
 #

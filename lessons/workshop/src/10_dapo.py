@@ -1,25 +1,20 @@
-# %% [markdown] 35 minutes, without the second reading
+# %% [markdown] 40 minutes, without the second reading
 # # 10 · DAPO's dynamic sampling
-#
-# *(Read after [lesson 6](06_identity.ipynb); lessons 7 to 9 are optional before it.)*
 #
 # GRPO (group relative policy optimization) learns nothing from a **silent** group, whose completions are all right or all wrong: its
 # advantages are 0. All other groups are **mixed**. What should take the place of a silent group in the batch? DAPO (decoupled clip and
 # dynamic sampling policy optimization) draws another prompt and calls this *dynamic sampling*. One published run that is called DAPO draws
 # the same prompt again.
 #
-# > **If the loss is a mean over groups, replacing silent groups by groups of *other* prompts, as DAPO does, leaves the direction of GRPO's
-# > expected update as it is and only makes it longer; drawing the *same* prompt again, until its completions disagree, turns it towards very
-# > hard and very easy prompts.**
+# > **Replacing silent groups by groups of *other* prompts, as DAPO does, keeps the direction of GRPO's expected update and only lengthens it;
+# > drawing the *same* prompt again until its completions disagree turns it towards very hard and very easy prompts.**
 # >
-# > In groups of 8, a prompt solved once in a hundred times weighs 1.4 times as much as one solved every second time, under GRPO and with other
-# > prompts; with the same prompt redrawn, 18 times.
-#
-# So dynamic sampling does not favour medium-hard prompts, although one might expect it. (`dapo.py` divides its loss by the tokens of a
-# minibatch. There the claim is approximate, and we have not measured how closely it holds.)
+# > The loss must be a mean over groups (with DAPO's mean over tokens this is only approximate). In groups of 8, a prompt solved once in a hundred
+# > times weighs 1.4 times as much as one solved every second time; redrawn, 18 times.
 #
 # **Two prompts by hand.** A hard prompt's group is silent with probability $S = .9$, a medium one's with $S = .5$. GRPO draws 100 groups of each.
-# (A prompt's **weight** is the factor before the gradient of its success probability $p$ in the expected update.)
+# (A prompt's **weight** is the factor before $\nabla p$, the gradient of its success probability, in the expected update: [lesson
+# 3](03_group_baseline.ipynb).)
 #
 # | | hard, $S = .9$ | medium, $S = .5$ |
 # |---|---|---|
@@ -27,20 +22,17 @@
 # | share of GRPO's batch | ½ | ½ |
 # | share of DAPO's batch, mixed groups alone | 10/60 | 50/60 |
 # | so the share is multiplied by | ⅓ | 5/3 |
-# | a mixed group's mean update, over the mean of all 100 | 10 times | 2 times |
-# | **DAPO's weight over GRPO's** | **10/3** | **10/3** |
-# | **the same prompt redrawn, over GRPO's** | **10** | **2** |
+# | mean update of its mixed groups, over that of all its groups | 10 times | 2 times |
+# | **weight over GRPO's: other prompts (DAPO)** | **10/3** | **10/3** |
+# | **weight over GRPO's: same prompt redrawn** | **10** | **2** |
 #
-# DAPO gives the hard prompt fewer places, and each of them counts for more. The two cancel. If you redraw the same prompt, its share stays ½,
-# and only the factors 10 and 2 remain.
+# DAPO gives the hard prompt fewer places, and each of them counts for more. The two cancel: dynamic sampling does not favour medium-hard
+# prompts, although one might expect it. If you redraw the same prompt, its share stays ½, and only the factors 10 and 2 remain.
 #
 # **Nine prompts simulated.** Each is a coin with its own $p$. We draw groups of 8, treat the silent ones in several ways, and measure how much
 # each prompt weighs in the update. The slider limits the draws of the same prompt.
 
 # %% [fold]
-import inspect
-from textwrap import dedent
-
 import numpy as np
 import torch
 
@@ -92,7 +84,6 @@ exact = dict(zip(measured, (w, w / (1 - S).mean(), w / (1 - S))))
 exact |= {name: w * capped_redraw(p, G, n) for name, n in zip(capped, DRAWS)}
 for name, (weight, error) in (measured | capped).items():
     assert (np.abs(weight - exact[name]) < 4.5 * error).all(), name
-print("all simulated weights within 4.5 standard errors of the exact ones: True")
 at_small_p = identity.weight_same_prompt_resampling(1e-6, G) * 1e-6
 assert np.isclose(at_small_p, np.sqrt(G - 1) / G, rtol=1e-3)
 assert [round(weight[0] / weight[4], 1) for weight in (w, w / (1 - S))] == [1.4, 18.1]  # the claim
@@ -106,8 +97,8 @@ def draw_weights(at_most_draws):
 knob(draw_weights, at_most_draws=DRAWS)
 
 # %% [text]
-# *Look at the two ends. DAPO's crosses lie in GRPO's circles, within the noise of the simulation; the squares and triangles leave them. Each rule's weight at $p = ½$ is set to 1, so a common
-# factor disappears: DAPO's weights are all {=1 / (1 - S).mean():.2f} times GRPO's. Markers are simulated, lines exact.*
+# *Look at the two ends. DAPO's crosses lie in GRPO's circles, within the noise of the simulation; the squares and triangles leave them. Each
+# rule's weight at $p = ½$ is set to 1, so DAPO's common factor disappears. Markers are simulated, lines exact.*
 #
 # | symbol | meaning |
 # |---|---|
@@ -115,7 +106,6 @@ knob(draw_weights, at_most_draws=DRAWS)
 # | $G$ | completions in a group |
 # | $S$ | the probability that a prompt's group is silent, $p^G + q^G$ |
 # | $g$ | the update of one group |
-# | the **weight** of a prompt | $w(p)$ in $\mathbb E[g] = w(p)\,\nabla p$ for GRPO ([lesson 3](03_group_baseline.ipynb)); for another rule, what takes its place |
 
 # %% [markdown]
 # **1. Any number of prompts.** Now $n$ prompts are equally frequent, and prompt $i$ is silent with probability `S[i]`. Compute the weight of
@@ -150,7 +140,7 @@ def over_grpo(S):
 #
 # $$\mathbb E[g] = (1-S)\;\mathbb E[g \mid \text{mixed}] + S \cdot 0, \qquad \mathbb E[g \mid \text{mixed}] = \frac{\mathbb E[g]}{1-S}$$
 #
-# It also holds for a prompt drawn at random, with the mean of $S$. DAPO's batch consists of such mixed groups. Therefore
+# The same holds for a group of a *random* prompt, with the mean of $S$ in place of $S$. DAPO's batch consists of such mixed groups. Therefore
 #
 # $$\mathbb E[\text{DAPO's update}] = \frac{1}{\text{mean of } (1 - S)}\;\mathbb E[\text{GRPO's update}] \qquad ∎$$
 #
@@ -218,12 +208,7 @@ def fill(sample, prompts, P):
 # The published "DAPO" run redraws like this, with at most four draws in all
 # ([2607.00152](https://arxiv.org/abs/2607.00152), called the identity paper here). What it shows is redrawing, not DAPO.
 #
-# In `dapo.py` whole batches of new prompts are drawn until enough groups are mixed:
-
-# %%
-lines = inspect.getsource(dapo.train).splitlines()
-start = next(number for number, line in enumerate(lines) if "while is_kept" in line)
-print(dedent("\n".join(lines[start - 1 : start + 4])))
+# (`dapo.py` draws whole batches of new prompts until enough groups are mixed.)
 
 # %% [fold]
 results, aime = compare_tables.load(), compare_tables.AIME_2024
@@ -235,10 +220,8 @@ assert without_kl["interval"][0] > 0 and [row[2][:2] for row in ours].count("**"
 
 gaps_of, change = compare_tables.gaps_of, compare_tables.change
 ablation, movement = results["ablation"]["arms"], results["movement"]["arms"]
-tight = f'{ablation["GRPO without KL"]["at_budget"]["mean"]:.3f}'[1:]
 dapo_runs, seeds = results["shared"]["arms"]["DAPO"], len(results["ablation"]["seeds"])
 cost = dapo_runs["completions"]["mean"] / dapo_runs["budget"]  # drawn for each one trained on
-usual = dapo_runs["silent"]["mean"]
 log = next(run["log_history"] for run in score.runs() if run["settings"]["script"] == "dapo")
 silent = np.array([row["frac_reward_zero_std"] for row in log])
 at_the_mean, by_step = 1 / (1 - silent.mean()), (1 / (1 - silent)).mean()
@@ -259,24 +242,24 @@ rises = np.greater(after["entropy"]["seeds"], before["entropy"]["seeds"]).sum()
 # %% [text]
 # ## Does it learn better?
 #
-# A longer step is no reason: a larger learning rate makes steps longer, too. In our runs dynamic sampling gains all the same, also where its
-# steps are no longer. Differences in accuracy after equally many completions, discarded ones included ({=seeds} seeds, 95 % intervals):
+# A longer step is no reason: a larger learning rate makes steps longer, too. In our runs dynamic sampling gains all the same, even where its steps
+# are *not* longer. Differences in accuracy after equally many completions, discarded ones included ({=seeds} seeds, 95 % intervals):
 #
 # | dynamic sampling, against none | points |
 # |---|---|
 # | at one learning rate | {=change(gained).strip("*")} |
-# | with it, a rate lower by a tenth: steps {=1 - unmoved / without:.0%} *shorter* than without | {=change(at_equal_length).strip("*")} |
+# | learning rate a tenth lower with it (its steps are then {=1 - unmoved / without:.0%} shorter) | {=change(at_equal_length).strip("*")} |
 #
-# *(On top of DAPO's other changes, in a setting where limit and clip act: no KL term, at most 36 tokens, 16 updates a batch. GRPO reaches
-# {=tight} there.)*
+# *(On top of DAPO's other changes, in a setting where the limit on length and the clip act: no KL term, at most 36 tokens, 16 updates a batch.)*
 #
-# We do not know why: GRPO with more prompts a batch would train on the same mixed groups, at the same cost. And DAPO as a whole gains little or nothing:
-# in the setting of the [front page](../README.md) it differs from GRPO by {=change(main).strip("*")} points, and from GRPO without its KL term by
-# {=change(no_kl).strip("*")}.
+# We do not know why. (GRPO with a larger batch would train on as many mixed groups, at the same cost.) And DAPO as a whole gains little or
+# nothing: in the setting of the [front page](../README.md) it differs from GRPO by {=change(main).strip("*")} points, and from GRPO without its KL
+# term by {=change(no_kl).strip("*")}.
 #
 # ## To remember
 #
-# - Replacing silent groups by *other* prompts: GRPO's expected direction, a longer step.
+# - Replacing silent groups by *other* prompts: GRPO's expected direction, a longer step. (If the loss is a mean over groups. With DAPO's
+#   token mean this is approximate; we have not measured how closely it holds.)
 # - Redrawing the *same* prompt: another algorithm. A hard prompt's weight grows like $1/p$.
 # - A longer step is no reason to learn better. In our runs dynamic sampling gains, and we do not know why.
 #
@@ -306,31 +289,28 @@ def wasted(p, G):
 
 
 # %% [text]
-# **The cost grows as prompts are solved.** In our ten runs of `dapo.py` {=100 * usual:.0f} % of the groups are silent on average. By exercise 3 that is
-# $1/(1 - {=usual:.2f})$ = {=1 / (1 - usual):.1f} completions drawn for each one trained on; it was {=cost:.1f}. The log of one run, published with
-# the [clinic](clinic/README.md), shows both reasons. Silence rises, from {=100 * silent[:10].mean():.0f} % of the groups in the first ten steps to
-# {=100 * silent[-10:].mean():.0f} % in the last ten, and the mean of $1/(1-S)$ over the steps is {=by_step:.1f}, not {=at_the_mean:.1f}. And the script draws
-# whole batches and discards what is left over: {=in_log:.1f}.
+# **The cost grows as prompts are solved.** In the run of `dapo.py` whose log the [clinic](clinic/README.md) publishes, silence rises from {=100 * silent[:10].mean():.0f} % of
+# the groups in the first ten steps to {=100 * silent[-10:].mean():.0f} % in the last ten. Its mean, {=100 * silent.mean():.0f} %, would by exercise 3 cost {=at_the_mean:.1f} completions for each
+# one trained on. It was {=in_log:.1f}: the late steps cost most, and the script discards what is left over of a batch.
 #
-# **DAPO's other changes.** Each row adds one to the row above.
+# **DAPO's table, and ours.** Each row adds one change.
 #
-# | change | the paper's reason | AIME 2024 | ours |
-# |---|---|---|---|
-# | GRPO | | {=aime[0]} | {=ours[0][1]} |
-# | overlong filtering: cut completions do not train (from here on) | a cut is not an error; entropy explodes without it | {=aime[1]} | {=ours[1][2]} |
-# | clip-higher: for $A > 0$ a token's gradient stops above a ratio of 1.28, not 1.2; from .01 a token gets to .0128, not .012 | entropy collapses; a wider *lower* range would let rare tokens fall to 0 | {=aime[2]} | {=ours[2][2]}; entropy rises in {=rises} of {=seeds} seeds: not clear |
-# | overlong punishment: up to 1 less near the limit | a slope instead of a jump | {=aime[3]} | {=ours[3][2]} |
-# | token mean ([lesson 5](05_length.ipynb)) | tokens of long completions counted less | {=aime[4]} | {=ours[4][2]} |
-# | dynamic sampling: groups are kept by right and wrong, without the punishment | fewer and fewer groups train | {=aime[5]} | {=ours[5][2]} |
+# | | AIME 2024 | ours |
+# |---|---|---|
+# | GRPO | {=aime[0]} | {=ours[0][1]} |
+# | overlong filtering: cut completions do not train | {=aime[1]} | {=ours[1][2]} |
+# | clip-higher: where $A > 0$, 1.28 instead of 1.2 | {=aime[2]} | {=ours[2][2]} |
+# | overlong punishment: up to 1 less near the limit | {=aime[3]} | {=ours[3][2]} |
+# | token mean ([lesson 5](05_length.ipynb)) | {=aime[4]} | {=ours[4][2]} |
+# | dynamic sampling | {=aime[5]} | {=ours[5][2]} |
 #
-# *AIME 2024: score in %, [Table 1](https://arxiv.org/abs/2503.14476), no seeds. Ours: accuracy, then changes in points, {=seeds} seeds,
-# 95 % intervals, bold: corrected p < .05, in the setting of "Does it learn better?"*
+# *AIME 2024: score in % ([Table 1](https://arxiv.org/abs/2503.14476), no seeds). Ours: accuracy, then changes in points (95 % intervals, {=seeds} seeds;
+# bold: corrected p < .05), in the setting of "Does it learn better?"*
 #
-# *Without the punishment*, because ÷ σ discards how small a difference is: among eight right completions a slightly long one, with .999, would
-# have the advantage −{=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [0.999]]).double()).min().abs():.3f}, as a single wrong one has (−{=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [-1.0]])).min().abs():.3f}).
+# **Why clip-higher?** Entropy collapses, says the paper, because a rare token stops being pushed up after a small gain. (A wider *lower* range
+# would let it fall to 0.) Here entropy rises in {=rises} of {=seeds} seeds: not clear.
 #
-# The paper drops the KL term, too: reasoning must leave the reference anyway. Here GRPO gains {=kl_gain} points without it. GRPO's paper makes one
-# update a batch, so that no clip acts; DAPO's makes 16.
+# **Why no KL term?** Reasoning must leave the reference anyway. Here GRPO gains {=kl_gain} points without it.
 #
-# Sources: DAPO, [2503.14476](https://arxiv.org/abs/2503.14476), sections 2.3 and 3.1-3.4, Eq. 7-13; GRPO,
-# [2402.03300](https://arxiv.org/abs/2402.03300), 4.2; the identity paper, [2607.00152](https://arxiv.org/abs/2607.00152), for the run. The weights are ours.
+# Sources: DAPO, [2503.14476](https://arxiv.org/abs/2503.14476), sections 2.3 and 3.1-3.4, Eq. 7-13; the identity paper,
+# [2607.00152](https://arxiv.org/abs/2607.00152), for the run. The weights are ours.
