@@ -87,6 +87,19 @@ def least_rise(M, majority):
 
 CHECKS = {
     "11.1": {
+        "expected": lambda: [True, True],
+        "inputs": [{}],
+        "mistakes": {
+            "a tie: no wrong answer is more probable than the right one": lambda: "a tie",
+            "here the most probable answer is right": lambda: "the mode is right",
+            "Pass@1 rises, but Maj@3 does not": lambda: [True, False],
+            "the most probable answer is wrong, but neither Pass@1 nor Maj@3 rises": (
+                lambda: [False, False]
+            ),
+            **says(ONE_LIST, RANGE, SUM),
+        },
+    },
+    "11.2": {
         "expected": least_rise,
         "inputs": [{"M": 0.4, "majority": m} for m in (0.9, 0.75, 0.6)],
         "mistakes": {
@@ -102,19 +115,6 @@ CHECKS = {
             "below the bound sharpening could explain it: no rise is needed": (
                 lambda M, majority: 2 * majority - 1 - M
             ),
-        },
-    },
-    "11.2": {
-        "expected": lambda: [True, True],
-        "inputs": [{}],
-        "mistakes": {
-            "a tie: no wrong answer is more probable than the right one": lambda: "a tie",
-            "here the most probable answer is right": lambda: "the mode is right",
-            "Pass@1 rises, but Maj@3 does not": lambda: [True, False],
-            "the most probable answer is wrong, but neither Pass@1 nor Maj@3 rises": (
-                lambda: [False, False]
-            ),
-            **says(ONE_LIST, RANGE, SUM),
         },
     },
 }

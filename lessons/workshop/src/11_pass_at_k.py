@@ -1,15 +1,16 @@
-# %% [markdown] 30 minutes, without the second reading
+# %% [markdown] 40 minutes, without the second reading
 # # 11 · Maj@K and Pass@K
 #
 # Reinforcement learning is often said only to **sharpen** a model: what was likely becomes likelier, and nothing new is learnt. We take the
-# word strictly: sharpening raises the probability of every answer to one power and divides by the sum. Is this all that training does?
-# Many mean less by it: that training only raises what the model already writes. That we do not test; the usual evidence for it comes at the end.
+# word strictly: sharpening raises the probability of every answer to one power and divides by the sum. A model sharpened like this can win more
+# votes among its answers without having learnt anything. What can a vote prove, then, and what shows more than sharpening? (Many only mean
+# that training raises what the model already writes. That we do not test.)
 #
-# > **Sharpening a model's answers never changes which answer is the most probable, so a training that changes it does more than sharpen
+# > **Sharpening a model's answers never changes which answer is the most probable, so a training that changes it has done more than sharpen
 # > them.**
 # >
-# > In each of our five runs of GRPO, on 64 sums, the most probable answer changed on more than half of the problems (of those
-# > where it had led clearly, on 43 to 61 %). The share of problems whose most probable answer is right went from 34 % to more than 50 % in four runs, and to 33 % in the fifth.
+# > In each of our five runs of GRPO (64 sums, answers of four tokens) the most probable answer changed on more than half of the problems. In four
+# > of the runs it is right on more problems than before.
 #
 # **By hand.** A problem has three answers. To sharpen with the exponent β = 2, square the probabilities and divide by their sum, .38:
 #
@@ -17,7 +18,7 @@
 # |---|---|---|---|
 # | before | .50 | .30 | .20 |
 # | squared | .25 | .09 | .04 |
-# | sharpened | .66 | .24 | .11 |
+# | sharpened (rounded) | .66 | .24 | .11 |
 #
 # Powers keep the order, at every β. So the first answer stays the most probable one.
 #
@@ -104,27 +105,50 @@ assert 0.58 < new[small] < 0.64 and M[small] > 0.5 and round(M["base"], 2) == 0.
 # |---|---|
 # | $\pi(a)$ | the probability that the model's answer to a problem is $a$; the most probable answer is the **mode** |
 # | $M$ | the share of problems whose mode is right |
-# | $\beta,\ \pi_\beta$ | the exponent of the sharpening; the sharpened distribution, $\pi_\beta(a) = \pi(a)^\beta / \sum_b \pi(b)^\beta$ |
+# | $\beta$ | the exponent of the sharpening: $\pi(a)^\beta$, divided by the sum over all answers |
 # | **Maj@K** | how often the right answer wins a vote of K answers |
 # | **Pass@K** | how often at least one of K answers is right |
 #
-# In these words: **sharpening leaves the mode, on every problem, and with it $M$.** The larger β, the more the mode takes: for $\beta \to \infty$ Maj@K and Pass@K both
-# tend to $M$.
+# In these words: **sharpening keeps the mode of every problem, and with it $M$.** The larger β, the more the mode takes: for $\beta \to \infty$
+# Maj@K and Pass@K both tend to $M$.
+#
+# **1. Sharpening that helps where the mode is wrong.** In the table by hand sharpening takes probability from the right answer, .30 to .24. On
+# another problem it can do the opposite. Build one: the probabilities of all its answers, the right one first. The most probable answer must be
+# wrong, yet sharpening with β = 2 must raise Pass@1 *and* Maj@3. (Tied answers share a vote's win.)
+
+# %% [exercise]
+# [probability of the right answer, of a wrong one, of another, ...]: any number, sum 1
+problem = ...
+
+# %% [check]
+check("11.1", rises(problem))
+
+# %% [hint]
+# The right answer and the mode may be nearly equal. Which answers can lose what the right answer gains?
+
+# %% [solution]
+problem = [0.40, 0.41, 0.19]
+
+# At β = 2 the right answer has .16 / .364 = .44. Maj@3 rises from .41 to .45. In the limit of
+# large β both fall to 0, but that is far away.
+
+# %% [markdown]
+# A rare wrong answer can lose more to sharpening than the wrong mode gains.
 #
 # ## What can a vote prove?
 #
 # DeepSeekMath finds Maj@K higher after GRPO, and Pass@K not. The authors read this as "boosting the correct response from TopK rather than
-# the enhancement of fundamental capabilities". But sharpening raises Maj@K, too: where the mode is right, a vote finds it more often. How far can
+# the enhancement of fundamental capabilities". Sharpening, too, raises Maj@K: where the mode is right, a vote finds it more often. How far can
 # it go?
 #
 # **The bound.** Suppose the mode is wrong. Take any list of K answers whose vote the right answer wins. Replace in it every right answer by the
 # mode, and every mode by the right answer: now the mode wins, and the list is at least as probable. So the right answer wins at most half of
-# all votes, at every K and β. (It can come close to half: let the two be nearly tied.) Where the mode is right, it wins at most all of them. On
+# all votes, at every K and β. Where the mode is right, it wins at most all of them. On
 # average over problems, whatever the β,
 #
 # $$\text{Maj@}K \;\le\; M + \tfrac12 (1-M) = \tfrac12 (1 + M) \qquad ∎$$
 #
-# **1. What a vote proves.** You know a base's $M$, and the Maj@64 of a model trained from it. The bound holds for any model, so for the trained
+# **2. What a vote proves.** You know a base's $M$, and the Maj@64 of a model trained from it. The bound holds for any model, so for the trained
 # one with *its* $M$. By how much must $M$ have risen at least?
 
 # %% [exercise]
@@ -135,7 +159,7 @@ def least_rise(M, majority):
 
 
 # %% [check]
-check("11.1", least_rise)
+check("11.2", least_rise)
 
 # %% [hint]
 # Write the bound for the trained model and solve it for its share of right modes.
@@ -150,7 +174,7 @@ def least_rise(M, majority):
 # ## The test
 #
 # Our task is arithmetic in four tokens: `#14` and the end of the completion. The model cannot work anything out, and the probability
-# of each answer from 0 to 99 can be computed. (The curves leave out completions without an answer, and rare odd spellings such as `#4#4`.)
+# of each answer from 0 to 99 can be computed. (The curves leave out completions without an answer.)
 #
 # **Guess:** how will the curves of Maj@K and Pass@K over K move if you raise β? Where will those of GRPO lie?
 
@@ -164,7 +188,7 @@ def curves(table):
 M_after = (after.argmax(axis=1) == rights).mean()
 M_each = (modes_after == rights).mean(axis=1)
 assert ((modes_after != base_mode).mean(axis=1) > 0.5).all()  # as in the box
-assert (M_each > 0.5).sum() == 4 and round(M_each.min(), 2) == 0.33  # as the claim says
+assert (M_each > 0.5).sum() == 4 and round(M_each.min(), 2) == 0.33  # as in the box
 both = {"before": curves(answered), "after GRPO": curves(after)}
 by_beta = {beta: curves(sharpened(answered, beta)) for beta in BETAS}
 
@@ -178,7 +202,7 @@ assert np.greater(passed_after, passed).all()  # no crossing, but by sharpening:
 assert by_beta[4][0][0] > passed[0] and by_beta[4][0][1] < passed[1]
 say(f"""*Look at the dotted lines, $M$. Sharpening keeps $M$ at {M["base"]:.2f}: Maj@K stays near it, and
 Pass@K falls to it as β grows. GRPO moves $M$ to {M_after:.2f} in this run, and Maj@K goes with it. Maj@K
-stays below {bound:.2f}, the bound for sharpening: alone it would have proved nothing. The modes do.*""")
+stays below {bound:.2f}, the bound: Maj@K alone proves nothing here. The modes do.*""")
 
 for beta in (*BETAS, 4096):
     table = sharpened(answered, beta)
@@ -193,13 +217,11 @@ changed, was_right, is_right = modes_after != base_mode, base_mode == rights, mo
 second, first = np.sort(answered, axis=1)[:, -2:].T
 clear = first - second >= 0.2  # (problems,): the base's mode leads clearly
 by_run, by_run_clear = changed.mean(axis=1), changed[:, clear].mean(axis=1)
-assert [round(100 * x) for x in (by_run_clear.min(), by_run_clear.max())] == [43, 61]  # as in the box
+assert [round(100 * x) for x in (by_run_clear.min(), by_run_clear.max())] == [43, 61]  # about half
 worst = M_each.argmin()
 assert worst == by_run.argmax()
 won, lost = (is_right & ~was_right)[worst].sum(), (was_right & ~is_right)[worst].sum()
-answers_at_all = exact.sum(axis=1)  # (problems,): the base gives one of the 100
-guess, guess_as_often, base_256 = (
-    (1 - (1 - p) ** 256).mean() for p in (np.array(0.01), answers_at_all / 100, p_right(exact)))
+guess = 1 - 0.99**256
 
 def row(values):
     return " | ".join(f"{value:.2f}" for value in values)
@@ -218,55 +240,28 @@ def row(values):
 # answer by .2 or more: about half of these modes changed, too. (Test your own model like this: ask each question many times, before training
 # and after.)
 #
-# The test says that more than sharpening took place, not that it did good. Run {=worst + 1} changed the most modes, and ended with no more right ones:
-# {=won} modes became right, and {=lost} right ones were lost.
+# More than sharpening need not be good: run {=worst + 1} changed the most modes, of which {=won} became right, and {=lost} had been right.
 #
 # ## Is reinforcement learning sharpening?
 #
-# **Of the answers: no,** on this task and in the strict sense.
-#
-# **Of the completions: no.** A two-digit answer *is* one completion here, `#64` and the end. In {=single.mean():.0%} of the problems (mean
-# of the five runs) the modes before and after are two different such answers. So training reversed the order of two completions.
-# Sharpening them keeps it.
+# **Of the answers: no,** on this task and in the strict sense. **Of the completions: no.** A two-digit answer *is* one completion here, `#64` and
+# the end. In {=single.mean():.0%} of the problems (mean of the five runs) the modes before and after are two different such answers: training reversed the
+# order of two completions, which sharpening keeps.
 #
 # **In the common sense: hardly tested.** The usual evidence is a crossing. Yue et al. ([2504.13837](https://arxiv.org/abs/2504.13837)) find for many
 # models that the trained model has the higher Pass@K at K = 1, and its base at tens or hundreds of answers. On one problem the larger $p$ leads
-# at every K. So on *some problems* the trained model gives the right answer less probability. A crossing alone shows no more.
+# at every K. So a crossing means that on *some* problems the trained model gives the right answer less probability, and no more.
 #
-# In the picture sharpening crosses the base in this way, between K = 1 and 4, and GRPO does not. But at large K that says little: with 100 possible
-# answers even uniform guessing has Pass@256 = $1 - .99^{256}$ = {=guess:.3f}, against the base's {=passed[-1]:.3f}. (Of the base's completions {=1 - answers_at_all.mean():.0%} give
-# no answer. Counted as wrong, they leave it {=base_256:.3f}; guesses that leave out the answer as often have {=guess_as_often:.3f}.)
+# In the picture sharpening crosses the base in this way, and GRPO does not. (With 100 possible answers this says little: at K = 256 even uniform
+# guessing has $1 - .99^{256}$ = {=guess:.2f}.)
 #
 # ## To remember
 #
 # - Sharpening keeps the order of the answers, so it keeps every mode and $M$. Where $M$ has changed, more took place.
-# - A rising Maj@K is no evidence until it passes $\frac12(1+M)$.
+# - A rising Maj@K is no evidence of more than sharpening until it passes $\frac12(1+M)$.
 # - A crossing of Pass@K shows a lower probability of the right answer on some problems, no more.
 #
-# ## For a second reading (15 minutes): a wrong mode, estimators, longer completions, a failed run
-#
-# **2. Sharpening that helps where the mode is wrong.** In the table by hand sharpening takes probability from the right answer, .30 to .24. On
-# another problem it can do the opposite. Build one: the probabilities of all its answers, the right one first. The most probable answer must be
-# wrong, yet sharpening with β = 2 must raise Pass@1 *and* Maj@3. (Tied answers share a vote's win.)
-
-# %% [exercise]
-# [probability of the right answer, of a wrong one, of another, ...]: any number, sum 1
-problem = ...
-
-# %% [check]
-check("11.2", rises(problem))
-
-# %% [hint]
-# The right answer and the mode may be nearly equal. Which answers can lose what the right answer gains?
-
-# %% [solution]
-problem = [0.40, 0.41, 0.19]
-
-# At β = 2 the right answer has .16 / .364 = .44. Maj@3 rises from .41 to .45. In the limit of
-# large β both fall to 0, but that is far away.
-
-# %% [markdown]
-# A rare wrong answer can lose more to sharpening than the wrong mode gains.
+# ## For a second reading (10 minutes): estimators, longer completions, a failed run
 #
 # **The estimators.** Any K of $n$ independent answers are K independent answers. So the share of *all* K-subsets that succeed is an unbiased
 # estimate. For Pass@K, with $c$ right answers, that share is $1 - \binom{n-c}{K}/\binom nK$ (Chen et al.,
@@ -297,12 +292,6 @@ unbiased = chance @ [pass_at_k(n, int(right), K) for right in c]
 plug_in = chance @ (1 - (1 - c / n) ** K)
 assert abs(unbiased - truth) < 1e-12 and plug_in < truth
 
-rates = sampled.correct.mean(axis=1)  # (64,): each problem's solve rate
-half = 1.96 * np.sqrt(rates.mean() * (1 - rates.mean()) / sampled.correct.size)
-low, high = paired.interval_over_both(rates[None])  # bootstrap: problems drawn anew
-wider = (high - low) / (2 * half)
-assert wider > 3
-
 p_of = {name: policy["right"] for name, policy in policies.items()}  # (seeds, problems)
 pass_1, pass_64 = ({name: (1 - (1 - p) ** K).mean() for name, p in p_of.items()} for K in (1, 64))
 leads = {name: (1 - p_of["base"]) ** 64 - (1 - p) ** 64 for name, p in p_of.items()}
@@ -311,21 +300,16 @@ assert higher == [0, 5, 5, 0] and pass_64[large] < pass_64["base"] - 0.2
 assert M[large] < M["base"]
 ends = {name: paired.interval_over_both(leads[name]) for name in (small, longer)}
 assert ends[small][0] < 0 < ends[longer][0]
-tilted = answered * np.exp(2 * (np.arange(100) == rights[:, None]))
-odds, p_1 = p_right(tilted) / (tilted.sum(axis=1) - p_right(tilted)), p_right(answered)
-assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)  # penalty KL / 2: exact
 
 # %% [text]
 # Putting the estimate $c/n$ into $1 - q^K$ is biased: where $p$ = {=p}, Pass@{=K} is {=truth:.3f}, and with {=n} answers this plug-in gives
-# {=plug_in:.3f} on average. And {=n} answers to each of 64 problems are not 4,096 independent draws: resampling the *problems* gives Pass@1 an interval
-# {=wider:.0f} times as wide.
+# {=plug_in:.3f} on average.
 #
 # **Longer completions.** In 56 tokens a problem can be worked out, and modes cannot be computed. The bound helps: five scripts at their own settings
-# raise Maj@64 from {=votes:.2f} to {=least:.2f} or more ([results](experiments/README.md)). Had they only sharpened the answers, the base's mode would have
-# been right in at least $2 \times {=least:.2f} - 1 = {=2 * least - 1:.2f}$ of the problems. But the base's right answers won only {=votes:.2f} of its votes of 64. So right
-# modes would have won at most {=votes:.2f}/{=2 * least - 1:.2f}, or {=most_won:.0%}, of theirs. We take that to be implausible; it is not excluded. *Completions* may have been
-# sharpened here: an answer with a few very probable completions then overtakes one with many improbable ones. (A lower token temperature
-# can reverse completions, too. In the four-token task it seldom does: at five temperatures from .7 to .1, in at most {=cold_new:.0%} of the modes.)
+# raise Maj@64 from {=votes:.2f} to {=least:.2f} or more ([results](experiments/README.md)). If they had only sharpened the answers, the base's mode would be
+# right on at least {=2 * least - 1:.0%} of the problems, by exercise 2. Yet the base's right answers win only {=votes:.0%} of its votes: right modes would win fewer
+# than half of their own votes. We find that implausible; it is not excluded. (A lower temperature sharpens tokens, which can change modes. In the
+# four-token task it changes at most {=cold_new:.0%} of them, at five temperatures from .7 to .1.)
 #
 # **A failed run.** A Pass@K below the base's can come from the learning rate alone. On the four-token task (five seeds; a completion without
 # an answer counts as wrong):
@@ -337,11 +321,8 @@ assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)  # penalty KL 
 # | 27 batches, 3e-4 | {=pass_1[longer]:.2f} | {=M[longer]:.2f} | {=pass_64[longer]:.3f} |
 # | 8 batches, 1e-3 | {=pass_1[large]:.2f} | {=M[large]:.2f} | {=pass_64[large]:.3f} |
 #
-# At 3e-4 Pass@64 rises in five of five seeds, at 1e-3 it falls in five of five, while {=100 * new[large]:.0f} % of the modes change. (The choice of the
-# problems counted as chance, too, the rise is clear only after 27 batches.) So look at a run's Pass@1 before reading its Pass@K.
-#
-# Ideal training has no such fall. With a penalty of $c$ times the KL divergence from the base, the exact solution is $\pi_{base}(a)\,e^{R(a)/c}$,
-# normalised. The odds $p/q$ of *every* problem grow by the same factor, $e^{1/c}$, and Pass@K rises at every K.
+# At 3e-4 Pass@64 rises in five of five seeds, at 1e-3 it falls in five of five. (If the choice of the problems counts as chance, too, only the
+# rise after 27 batches is clear.) So look at a run's Pass@1 before reading its Pass@K.
 #
 # Sources: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), section 5.2.2, Fig. 7; Chen et al. 2021, Eq. 1. The proofs and the
 # four-token experiment (`python lessons/experiments/short_answers.py`) are ours.
