@@ -59,7 +59,7 @@ show(lesson_08.our_model(solve_rates, table))
 # %% [text]
 # *Left: the silent share of groups of 8 over $p$. Grey: each problem's solve rate, placed on the curve. Upper black dot: all problems together,
 # {=R.mean():.0%} solved and {=table[8][0]:.0f} % silent, counted. Lower black dot: the curve at this mean, {=table[8][2]:.0f} %. Right: "predicted" is
-# computed problem by problem. (Its distance to "counted" is chance: {=missed[0]:.1f} ± {=missed[2] - missed[0]:.1f} points at $G = 8$.)*
+# computed problem by problem. (It misses "counted" by no more than chance: {=missed[0]:.1f} ± {=missed[2] - missed[0]:.1f} points at $G = 8$.)*
 #
 # ## The formula
 #

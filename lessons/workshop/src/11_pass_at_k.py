@@ -112,8 +112,8 @@ assert 0.58 < new[small] < 0.64 and M[small] > 0.5 and round(M["base"], 2) == 0.
 # In these words: **sharpening keeps the mode of every problem, and with it $M$.** The larger β, the more the mode takes: for $\beta \to \infty$
 # Maj@K and Pass@K both tend to $M$.
 #
-# **1. Sharpening that helps where the mode is wrong.** In the table by hand sharpening takes probability from the right answer, .30 to .24. On
-# another problem it can do the opposite. Build one: the probabilities of all its answers, the right one first. The most probable answer must be
+# **1. Sharpening that helps where the mode is wrong.** In the table by hand sharpening takes the right answer from .30 to .24. It can also do the
+# opposite. Build such a problem: the probabilities of all its answers, the right one first. The most probable answer must be
 # wrong, yet sharpening with β = 2 must raise Pass@1 *and* Maj@3. (Tied answers share a vote's win.)
 
 # %% [exercise]
@@ -221,7 +221,7 @@ assert [round(100 * x) for x in (by_run_clear.min(), by_run_clear.max())] == [43
 worst = M_each.argmin()
 assert worst == by_run.argmax()
 won, lost = (is_right & ~was_right)[worst].sum(), (was_right & ~is_right)[worst].sum()
-guess = 1 - 0.99**256
+assert 0.99**256 < 0.08  # guessing seldom fails
 
 def row(values):
     return " | ".join(f"{value:.2f}" for value in values)
@@ -236,9 +236,8 @@ def row(values):
 # | changed, of the {=clear.sum()} whose mode led clearly | | {=row(by_run_clear)} |
 # | $M$ | {=M["base"]:.2f} | {=row(M_each)} |
 #
-# Where two answers are nearly tied, any small push exchanges them. So the second row counts only problems on which the base's mode led the next
-# answer by .2 or more: about half of these modes changed, too. (Test your own model like this: ask each question many times, before training
-# and after.)
+# The second row leaves out near ties, which any small push reverses: it counts problems on which the base's mode led the next answer by .2 or
+# more. About half of these modes changed, too. (Test your own model like this: ask each question many times, before training and after.)
 #
 # More than sharpening need not be good: run {=worst + 1} changed the most modes, of which {=won} became right, and {=lost} had been right.
 #
@@ -252,8 +251,7 @@ def row(values):
 # models that the trained model has the higher Pass@K at K = 1, and its base at tens or hundreds of answers. On one problem the larger $p$ leads
 # at every K. So a crossing means that on *some* problems the trained model gives the right answer less probability, and no more.
 #
-# In the picture sharpening crosses the base in this way, and GRPO does not. (With 100 possible answers this says little: at K = 256 even uniform
-# guessing has $1 - .99^{256}$ = {=guess:.2f}.)
+# In the picture sharpening crosses the base like this, GRPO does not. (But at K = 256 even guessing among 100 answers seldom fails.)
 #
 # ## To remember
 #
@@ -265,8 +263,7 @@ def row(values):
 #
 # **The estimators.** Any K of $n$ independent answers are K independent answers. So the share of *all* K-subsets that succeed is an unbiased
 # estimate. For Pass@K, with $c$ right answers, that share is $1 - \binom{n-c}{K}/\binom nK$ (Chen et al.,
-# [2107.03374](https://arxiv.org/abs/2107.03374), Eq. 1). Maj@K depends on how often each answer was given, so the subsets have to be counted
-# (`majority_at_k` in `toy_env/evaluate.py`).
+# [2107.03374](https://arxiv.org/abs/2107.03374), Eq. 1).
 
 # %% [fold]
 results = compare_tables.load()["sampling"]["arms"]  # of the full task
@@ -324,5 +321,5 @@ assert ends[small][0] < 0 < ends[longer][0]
 # At 3e-4 Pass@64 rises in five of five seeds, at 1e-3 it falls in five of five. (If the choice of the problems counts as chance, too, only the
 # rise after 27 batches is clear.) So look at a run's Pass@1 before reading its Pass@K.
 #
-# Sources: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), section 5.2.2, Fig. 7; Chen et al. 2021, Eq. 1. The proofs and the
+# Sources: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), section 5.2.2, Fig. 7. The proofs and the
 # four-token experiment (`python lessons/experiments/short_answers.py`) are ours.
