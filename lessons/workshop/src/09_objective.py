@@ -1,7 +1,7 @@
 # %% [markdown] 40 minutes, without the second reading
 # # 9 · What is being climbed
 #
-# GRPO (group relative policy optimization) divides a group's advantages by the standard deviation of its rewards. Dr. GRPO ("GRPO done
+# GRPO (group relative policy optimization) divides a group's advantages by σ, the standard deviation of its rewards. Dr. GRPO ("GRPO done
 # right") does not. That one line decides how much a prompt counts.
 #
 # > **Dr. GRPO weighs all prompts alike; GRPO weighs very hard and very easy ones more than medium ones, but less than 1.5 times as much in
@@ -65,7 +65,7 @@ show(grpo_weights())
 
 # %% [text]
 # *GRPO's weight, divided by that at $p = ½$. In groups of 2 and 3 all prompts weigh the same, as under Dr. GRPO. In groups of 8 the hardest and
-# the easiest weigh {=edge[8]:.2f} times as much as a medium one; in groups of 64, {=edge[64]:.2f} times. Dashed: the limit, which has no bound.*
+# the easiest weigh {=edge[8]:.2f} times as much as a medium one; in groups of 64, {=edge[64]:.0f} times. Dashed: the limit, which has no bound.*
 #
 # [Lesson 6](06_identity.ipynb)'s paper ([2607.00152](https://arxiv.org/abs/2607.00152), "the paper" from here) takes that limit: at $p = .05$ "more
 # than twice the weight of a coin-flip prompt". In groups of 8 it is 1.33 times. (The effect is milder at finite $G$, it says itself.)
