@@ -186,8 +186,8 @@ assert [round(at_first), round(at_last)] == [31, 64]  # as the table shows
 # At the end nearly two groups in three teach nothing. DAPO replaces such groups by others ([lesson 10](10_dapo.ipynb)).
 
 # %% [markdown]
-# **3. Partial credit.** At the start one group in five is all wrong. Can these be made to speak? A wrong completion now gets half a point if its format is right, which
-# happens with probability $h$. Rewards are 0, ½ or 1, and a group is silent if all its rewards are equal. How often is it? (Then put in
+# **3. Partial credit.** At the start one group in five is all wrong. Can these be made to speak? A wrong completion now gets half a point
+# if its format is right, which happens with probability $h$. Rewards are 0, ½ or 1, and a group is silent if all its rewards are equal. How often is it? (Then put in
 # $p = .01$, $G = 8$, once with $h = 0$ and once with $h = .5$.)
 
 
