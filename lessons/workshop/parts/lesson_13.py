@@ -17,7 +17,7 @@ def three_rules(titles: list, table: dict) -> Figure:
         for y, cosines, color in zip(rows, values, (BLUE, BLUE, ORANGE)):
             axis.hlines(y, cosines.min(), cosines.max(), color=color)
             axis.plot(cosines.mean(), y, "o", color=color)
-        axis.set(title=title, xlabel="cosine with ∇p", xlim=(0.5, 0.9), ylim=(-0.5, 2.5))
+        axis.set(title=title, xlabel="cosine with the mean ∇p", xlim=(0.5, 0.9), ylim=(-0.5, 2.5))
         axis.set_yticks(rows, table)
     return figure
 

@@ -1,16 +1,16 @@
-# %% [markdown] 35 minutes, without the second reading
+# %% [markdown] 40 minutes, without the second reading
 # # 13 · Which estimator is quiet?
 #
 # REINFORCE pushes a completion along its *score* $s$, the gradient of its log-probability, times its reward. Dr. GRPO first subtracts the mean
-# reward of the group. GRPO then also divides by σ, the standard deviation of the group's rewards. For one prompt all three push along the prompt's
-# $\nabla p$ on average ([lesson 7](07_group_size.ipynb)). A single batch points there only roughly: its update is noisy. Does subtracting the mean
+# reward of the group. GRPO then also divides by σ, the standard deviation of the group's rewards. For one prompt all three push along
+# $\nabla p$ on average, the gradient of its success probability ([lesson 7](07_group_size.ipynb)). A single batch is noisy. Does subtracting the mean
 # make it quieter?
 #
-# > **Subtracting the mean reward makes one prompt's update quieter if the scores of its wrong completions are short, compared with those of its right
-# > ones, and noisier if they are long enough.**
+# > **Subtracting the mean reward makes one prompt's update quieter, unless the scores of its wrong completions are much longer than those of its
+# > right ones: about 1.6 times as long, if half are right and groups have eight.**
 # >
-# > In our three base models subtracting the mean lowered the cosine of a batch's update with $\nabla p$ in two, by .07 and .15, and raised it in one,
-# > by .15. Dividing by σ changed it by .015 at most.
+# > In two of our three base models subtracting the mean lowered the cosine of a batch's update with the mean gradient of many prompts, by .07 and .15;
+# > in the third it raised it by .15.
 #
 # **The smallest case.** Half of a prompt's completions are right. With a number $b$ subtracted from the rewards, a right completion adds $(1-b)\,s$
 # to the update, a wrong one $-b\,s$. For every constant $b$ the mean is $\nabla p$ ([lesson 1](01_score_function.ipynb)): the signal. The rest is noise, so the
@@ -21,7 +21,7 @@
 # | wrong scores long | ½ · 1 = **.5** | ½ · ¼ · 1 + ½ · ¼ · 4 = .625 | ½ · 4 = 2 |
 # | right scores long | ½ · 4 = 2 | ½ · ¼ · 4 + ½ · ¼ · 1 = .625 | ½ · 1 = **.5** |
 #
-# It pays to ignore the noisy kind. Both cases occur in real models:
+# It pays to ignore the noisy kind. Both cases occur in our models:
 
 # %% [fold]
 from itertools import product
@@ -59,12 +59,10 @@ show(three_rules(titles, {rule: np.array([by_seed(student, 0, name) for student 
                           for rule, name in named.items()}))
 change_by_mean = table["σ^2"] - table["no baseline"]
 assert [*change_by_mean[::2].round(2)] == [-0.07, 0.15, -0.15]  # the box
-alone = max(abs(by_seed(*column, "σ^1") - by_seed(*column, "σ^2")).max() for column in columns)
 below = by_seed("expressions", 20, "no baseline") < by_seed("expressions", 20, "σ^2")
 late = [estimators.cosine("expressions", 60, name) for name in ("no baseline", "σ^2")]
 in_19 = select(load_runs(baselines.MEASURED_STAGES), {"task": "expressions", "step": 60})
-by_batch = [np.array([stage["cosines"][name] for stage in in_19]) for name in ("R", "R − mean")]
-in_19 = [cosines.mean() for cosines in by_batch]
+in_19 = [np.mean([stage["cosines"][name] for stage in in_19]) for name in ("R", "R − mean")]
 assert below.sum() == 2 and late[0] < late[1] and in_19[0] > in_19[1]
 assert max(abs(table["σ^1"] - table["σ^2"])) <= 0.015
 assert [*(change_by_mean[1::2] < 0)] == [True, False, True]  # after 20 steps
@@ -79,12 +77,12 @@ def worth(first, second):
 
 
 # %% [text]
-# *Three small models before training. What is done to the rewards: nothing (REINFORCE), − mean (Dr. GRPO), and ÷ σ, too (GRPO, but without its division by
-# length). A dot is the mean cosine between a batch's update (256 completions) and the mean ∇p over prompts; its line goes from the lowest to the highest of
-# three repetitions. See first "nothing": ahead where wrong scores are longer, behind where right ones are.*
+# *Three small models before training, and three rules: rewards as they are (REINFORCE); minus the mean (Dr. GRPO); then ÷ σ (GRPO without ÷ length). A dot is
+# the mean cosine between a batch's update (256 completions) and the mean of ∇p over prompts; its line spans three repetitions. See first "nothing": ahead
+# where wrong scores are longer, behind where right ones are.*
 #
-# In *arithmetic* a prompt has one right answer and many different wrong guesses. In *expressions* `39?` asks for any expression with this value, such as
-# `#12+27`, and the usual wrong answer repeats the number. In *slips*, the same task, the model miscalculates in many ways.
+# *Arithmetic*: one right answer, many different wrong guesses. *Expressions*: `39?` asks for any expression with this value, such as
+# `#12+27`, and the usual wrong answer repeats the number. *Slips*: the same task, but the model miscalculates in many ways.
 #
 # ## The ratio that decides
 #
@@ -92,8 +90,7 @@ def worth(first, second):
 #
 # $$\mathbb E\,\|(R-b)\,s\|^2 = p\,(1-b)^2\,a_+ + q\,b^2\,a_-$$
 #
-# Lesson 1, step 4: "The best baseline is a mean reward in which completions with long scores weigh more." In the smallest case this best one, $b^*$, is .2
-# where wrong scores are long and .8 where right ones are.
+# The best constant, $b^* = p\,a_+/(p\,a_+ + q\,a_-)$ ([lesson 1](01_score_function.ipynb), step 4), is .2 in the first row of the smallest case, .8 in the second.
 
 # %% [fold]
 def moments(stage):
@@ -147,7 +144,9 @@ def shown(gap):
 lowest, *_, highest = sorted(of_power["σ^2"], key=lambda gap: gap["difference"])
 cubed = max(of_power["σ^3"], key=lambda gap: gap["difference"])
 undecided = sum(np.prod(gap["interval"]) <= 0 for gap in of_power["σ^2"])
-assert max(abs(100 * gap["difference"]) for gap in (lowest, highest)) <= 2
+largest = max(abs(100 * gap["difference"]) for gap in (lowest, highest))
+costly = [worth("σ^2", "no baseline")[0], worth("no baseline", "σ^2")[2]]
+assert largest <= 2 and [round(x, 1) for x in costly] == [1.5, 2.3]
 plain = {length: gaps(("σ^1", False), ("σ^1", True), length) for length in by_length}
 undivided = [[100 * four[i]["difference"] for four in plain.values()] for i in (1, 3)]
 
@@ -185,11 +184,11 @@ limit = ps * (1 - (1 - ps) ** 2 - own) / ((1 - ps) * (ps**2 + own))  # of a₋/a
 assert np.allclose(limit, [1, 2.5, 1, 1.6**2, 3.3**2], rtol=0.03) and round(limit[-1], 1) == 10.7
 
 # %% [markdown]
-# *The mean square at each constant $b$, over that at the best one, $b^*$: lower is quieter. Set the ratio $a_-/a_+$ to 0.125. Then look for the ratio
+# *The mean square at each constant $b$, over that at $b^*$: lower is quieter. Set the ratio $a_-/a_+$ to 0.125. Then look for the ratio
 # at which $b = 0$ and $b = p$ are equally quiet, at $p = .5$ and at .9.*
 #
-# **1. Which is quieter?** Given many completions to one prompt, their rewards and scores (one row each): how many times as large is the mean of
-# $\|(R - b)\,s\|^2$ with $b = p$, their mean reward, as with $b = 0$?
+# **1. Which is quieter?** Given many completions to one prompt, their rewards and scores (one row each): what is the mean of
+# $\|(R - b)\,s\|^2$ with $b = p$, their mean reward, over that with $b = 0$?
 
 
 # %% [exercise]
@@ -216,23 +215,21 @@ def noise_ratio(R, scores):
 #
 # $$\frac{a_-}{a_+} > \frac{2-p}{1-p} = 1 + \frac1q$$
 #
-# At $p = ½$ the limit is 3, at .9 it is 11. (These lengths are squared: wrong scores must be 1.7 and 3.3 times as long.)
+# At $p = ½$ the limit is 3, at .9 it is 11. (These are squares: wrong scores must be $\sqrt3 = 1.7$ times as long.)
 #
-# **New here: in a group $b$ varies.** Let it be the mean of the $G - 1$ others. (With the own reward in it the direction is the same.) It does not depend on
-# the own completion, and its variance is $pq/(G-1)$. At $G = 8$ and $p = ½$ that is $.25/7 = .036$, so both $(1-b)^2$ and $b^2$ have the mean
-# $.25 + .036 = .286$. With $b = 0$ the mean square is $½\,a_+$, with the group's mean $½ \cdot .286\,(a_+ + a_-)$. They are equal at $a_-/a_+ = 2.5$, where
-# wrong scores are 1.6 times as long. In general the limit at $p = ½$ is $3 - 4/G$: **1 in groups of two, 2.5 in groups of eight, 3 in large ones.** Below
-# $p = 1/G$ equal lengths are enough. (At $p = .9$ in groups of eight the limit is 10.7; the formula is exercise 3 of
-# [lesson 19](19_which_baseline.ipynb).)
+# **In a group the limit is lower, because $b$ varies.** Let $b$ be the mean of the $G - 1$ others. At $G = 8$ and $p = ½$ its variance is
+# $pq/7 = .036$, so both $(1-b)^2$ and $b^2$ have the mean $.25 + .036 = .286$. The mean square $½ \cdot .286\,(a_+ + a_-)$ equals that of $b = 0$,
+# $½\,a_+$, at $a_-/a_+ = 2.5$: wrong scores 1.6 times as long. At $p = ½$ the
+# limit is $3 - 4/G$: **1 in groups of two, 2.5 in groups of eight, 3 in large ones.** (For every $p$: [lesson 19](19_which_baseline.ipynb).)
 
 # %% [text]
-# The three models (medians over {=len(results[0]["of prompts"])} held-out prompts and {=seeds} repetitions). The last column agrees with the orange dots: ahead, behind, ahead.
+# The three models (medians over {=len(results[0]["of prompts"])} held-out prompts and {=seeds} repetitions). The last column agrees with the orange dots.
 #
 # {=predicted}
 #
 # ## What is it worth?
 #
-# The noise of a batch of $n$ completions is that of one, over $\sqrt n$. The cosine is about the signal over the length of the update:
+# A batch of $n$ completions has the noise of one, over $\sqrt n$. The cosine is about the signal over the length of the update:
 #
 # $$\cos^2 \approx \frac{\text{signal}^2}{\text{signal}^2 + \text{noise}^2/n}$$
 #
@@ -259,66 +256,57 @@ def completions_for(target, cosine, n):
 
 
 # %% [text]
-# By your formula Dr. GRPO needs {=worth("σ^2", "no baseline")[0]:.1f} times as many completions as REINFORCE on arithmetic and {=worth("σ^2", "no baseline")[4]:.1f} times on slips, to be as quiet. On
+# By your formula, to be as quiet, Dr. GRPO needs {=worth("σ^2", "no baseline")[0]:.1f} times as many completions as REINFORCE on arithmetic and {=worth("σ^2", "no baseline")[4]:.1f} times on slips. On
 # expressions REINFORCE needs {=worth("no baseline", "σ^2")[2]:.1f} times as many as Dr. GRPO.
 #
-# ## ÷ σ hardly matters, ÷ length can
+# ## ÷ σ hardly matters
 #
-# If $k$ of the $G$ completions are right, $\sigma = \sqrt{k(G-k)}/G$: one number for the whole group. Dividing by it leaves the direction of the
-# group's update as it is. It changes only how much the group counts in the batch. In groups of eight σ runs from $\sqrt7/8$ ($k = 1$) to $4/8$
-# ($k = 4$), so one group gains a factor of $4/\sqrt7 = 1.51$ on another at most.
+# If $k$ of the $G$ completions are right, $\sigma = \sqrt{k(G-k)}/G$: one number for the whole group. Dividing by it changes only how much the group
+# counts in the batch. In groups of eight σ runs from $\sqrt7/8$ ($k = 1$) to $4/8$ ($k = 4$): a factor of $4/\sqrt7 = 1.51$ at most. The upper two dots of the
+# picture hardly differ.
 #
-# **÷ length can matter as much as the baseline.** `grpo.py` also divides each completion by its length. On arithmetic before training wrong completions
-# are short and noisy, and this makes short ones count more: the cosine falls from {=table["σ^1"][0]:.2f} to {=averaged[0]:.2f}. In our other five cases (three models, before training
-# and after 20 steps) it changes by {=abs(shorter[1:]).max():.2f} at most.
+# `grpo.py` also divides each completion by its length, and that can matter as much as the baseline. On arithmetic before training, where wrong completions are short
+# and noisy, the cosine falls from {=table["σ^1"][0]:.2f} to {=averaged[0]:.2f}.
 #
 # ## The limit: a batch has many prompts
 #
-# The rule speaks of one prompt. In batches it held in all three base models, and after 20 steps of GRPO on arithmetic and slips. After 20 steps on expressions
-# it failed. There it recommends no baseline for {=later:.0f} % of the prompts; yet the batch's cosine is {=table["no baseline"][3]:.2f} without and {=table["σ^2"][3]:.2f} with one. After 60 steps two
-# measurements, of 48 batches each, disagree: {=late[0]:.2f} without and {=late[1]:.2f} with one here, {=in_19[0]:.2f} and {=in_19[1]:.2f} in [lesson 19](19_which_baseline.ipynb). Neither
-# is firm: each has three repetitions, and single batches of lesson 19 have, with the mean subtracted, cosines from −{=-by_batch[1].min():.2f} to {=by_batch[1].max():.2f}.
+# The rule speaks of one prompt. For whole batches it held in five of six cases: the three models, before training and after 20 steps of GRPO. It failed on expressions
+# after 20 steps: it recommends no baseline for {=later:.0f} % of the prompts, yet the cosine is {=table["no baseline"][3]:.2f} without and {=table["σ^2"][3]:.2f} with one. After 60 steps our
+# measurements disagree (second reading).
 #
-# So $a_-/a_+$ says which baseline to try first. A run cannot know $\nabla p$, but it can have exercise 1's ratio, from one gradient for each completion.
-#
-# **Less noise need not mean more learning.** On expressions the base model's ratio says "subtract"; yet in lesson 19 subtracting nothing trained best there.
-# To decide, train both.
+# So $a_-/a_+$, which a run can measure, tells which rule to try first. Here the noisier one needed 1.5 to 2.3 times as many
+# completions. **But less noise need not mean more learning.** On expressions the base model's ratio says "subtract"; yet in
+# [lesson 19](19_which_baseline.ipynb) subtracting nothing trained best.
 #
 # ## To remember
 #
 # - For one prompt $b = 0$ is quieter than $b = p$ exactly if $a_-/a_+ > 1 + 1/q$: ignore the noisy kind. In groups the limit is lower.
-# - ÷ σ only changes how much whole groups count, at $G = 8$ by a factor of 1.51 at most. ÷ length can change more.
-# - A higher cosine saves completions: the number needed grows like $\cos^2/(1 - \cos^2)$.
-# - The ratio changes as the model learns, a batch need not follow it, and the quieter rule need not train better. All our models are small.
+# - ÷ σ only changes how much whole groups count, at $G = 8$ by a factor of 1.51 at most.
+# - A higher cosine saves completions: the number needed grows like $\cos^2/(1 - \cos^2)$. But the quieter rule need not train better.
 #
-# ## For a second reading (15 minutes): does quiet mean fast?
+# ## For a second reading (12 minutes): does quiet mean fast?
 #
-# We trained with five powers of σ as a group's weight, all else GRPO's, without KL, and every optimizer step scaled to one length (ten seeds, 60
-# batches of 32 × 8). σ is GRPO's weight, σ² Dr. GRPO's; the two are nearly equally quiet (in a single repetition their cosines differ by up to {=alone:.3f}).
+# **σ or σ²: small differences, both ways.** As a group's weight σ makes GRPO, σ² Dr. GRPO. We trained with such powers, every optimizer step scaled
+# to one length: ten seeds, two tasks, three lengths of step, with and without ÷ length. Of {=len(of_power["σ^2"])} comparisons of σ² with σ, at the end and over training, {=undecided} intervals contain 0,
+# and none exceeds {=largest:.1f} points of accuracy. Larger powers tend to be ahead, σ³ by up to {=shown(cubed)} points. Noise need not be the reason: in {=quieter} of {=decided} significant comparisons on five new
+# seeds the quieter arm was ahead, but it also had the larger power.
 #
-# **σ² differs from σ by small amounts, both ways.** We compared them on two tasks, at three lengths of step, with and without ÷ length, at the end and
-# over training. The differences run from {=shown(lowest)} to {=shown(highest)} points of accuracy, and {=undecided} of {=len(of_power["σ^2"])} 95 % intervals contain 0. A larger power tends
-# to be ahead, σ³ by up to {=shown(cubed)} points. But noise need not be the reason: on five new seeds "the quieter power wins" was right in {=quieter} of {=decided} significant
-# comparisons, and so was "the larger power wins".
+# **Without ÷ length** GRPO gains {=min(undivided[0]):.1f} to {=max(undivided[0]):.1f} points over training on arithmetic, and at most {=max(undivided[1]):.1f} on expressions.
 #
-# **Without ÷ length** GRPO gains {=min(undivided[0]):.1f} to {=max(undivided[0]):.1f} points over training on arithmetic, and at most {=max(undivided[1]):.1f} on expressions. An update with ÷ length does
-# not point along $\nabla p$ even on average.
-#
-# **Progress and noise by k.** GRPO's update of one group is $g = \sigma\,(\bar s_+ - \bar s_-)$, with the mean scores of its right and wrong completions.
-# Let their scores have the means $m_\pm$ and the variances $v_\pm$, summed over parameters, and $\Delta m = m_+ - m_-$. For each $k$
+# **Two meanings of progress.** GRPO's update of one group is $g = \sigma\,(\bar s_+ - \bar s_-)$, with the mean scores of its right and wrong completions.
+# Let scores have the means $m_\pm$ and the variances $v_\pm$ (summed over parameters), and $\Delta m = m_+ - m_-$. For each $k$
 #
 # $$\mathbb E\,\langle g, \Delta m\rangle = \sigma\,\|\Delta m\|^2, \qquad
 # \mathbb E\,\|g\|^2 = \sigma^2\,\|\Delta m\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
 #
-# The update's *progress* for its own prompt, $\langle g, \Delta m\rangle / \|\Delta m\|^2$, has the mean σ, whatever the variances. The last term is noise. If
-# $v_- > v_+$ it grows with $k$: groups with $k$ and with $G-k$ right make the same progress, and the longer update is the noisier one.
+# Progress *for its own prompt* is σ on average, the same for $k$ and $G-k$. The last term is noise: of the two the longer update is the noisier one.
+# Progress *along the gradient of all prompts* may differ. On arithmetic before training groups with one wrong completion of eight have {=lone[0]:.0%} of the squared length
+# and {=lone[1]:.0%} of it. After 60 steps of training groups with one or two wrong are {=min(few):.0%} to {=max(few):.0%} of the mixed groups and make {=min(late_progress):.0%} to {=max(late_progress):.0%} of it: noisy, but
+# dropping them costs {=min(costs):.0f} to {=max(costs):.0f} points of accuracy.
 #
-# Along the gradient of all prompts together $k$ and $G-k$ may differ. On arithmetic before training groups with one wrong completion of eight have
-# {=lone[0]:.0%} of the squared length and {=lone[1]:.0%} of the progress: what moves an easy prompt need not help the others. After 60 steps groups with one or two wrong make
-# {=min(late_progress):.0%} to {=max(late_progress):.0%} of the progress; they are {=min(few):.0%} to {=max(few):.0%} of the mixed groups. They are noisy, and must be kept: dropping them costs {=min(costs):.0f} to {=max(costs):.0f}
-# points of accuracy.
+# **Expressions after 60 steps.** The cosine is {=late[0]:.2f} without and {=late[1]:.2f} with the mean subtracted here, {=in_19[0]:.2f} and {=in_19[1]:.2f} in lesson 19: three repetitions
+# each are too few to decide.
 #
-# Sources: the length as "exactly the group reward standard deviation": [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), §3; the best baseline:
-# [Greensmith, Bartlett and Baxter 2004](https://www.jmlr.org/papers/v5/greensmith04a.html). The true gradient comes from
-# {=results[0]["gradient"]:,} completions, the batches are others, in groups of 8. The measurements are ours: `lessons/experiments/estimators.py`
-# and `weights.py`, each with `--publish`, make every number on this page.
+# Sources: the length as "exactly the group reward standard deviation": [2607.00152](https://arxiv.org/abs/2607.00152), §3; the best baseline:
+# [Greensmith, Bartlett and Baxter 2004](https://www.jmlr.org/papers/v5/greensmith04a.html). Measured by `lessons/experiments/estimators.py`
+# and `weights.py`.
