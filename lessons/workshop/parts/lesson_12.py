@@ -22,7 +22,7 @@ def coefficients_of_a_group(
     right ones first.
 
     w: the coefficients, (B, T), 0 off the mask. The largest has the darkest colour, and white is 0;
-    beside a row stands the mean over its tokens, divided by the largest.
+    beside a row stands the mean over its tokens.
     """
     lengths = data.mask.sum(dim=1).numpy()
     order, shown, end = np.argsort(-rewards, kind="stable"), w / abs(w).max(), lengths.max() - 0.1
@@ -33,8 +33,8 @@ def coefficients_of_a_group(
         for t, token in enumerate(f"{data.texts[i]}∎"[: lengths[i]]):
             color = "white" if abs(shown[i, t]) > 0.8 else "black"
             axis.text(t, row, token, ha="center", va="center", fontsize=10.5, color=color)
-        mean = shown[i].sum() / lengths[i]
-        axis.text(end, row, f"{mean:+.2f}".replace("-", "−") if mean else "0", va="center")
+        mean = w[i].sum() / lengths[i]
+        axis.text(end, row, f"{mean:+.3f}".replace("-", "−") if mean else "0", va="center")
     axis.axhline(rewards.sum() - 0.5, color="black", linewidth=1.2)
     axis.set_xticks([])
     axis.set_yticks(range(len(order)), ["right" if rewards[i] else "wrong" for i in order])

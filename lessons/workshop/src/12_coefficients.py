@@ -5,11 +5,10 @@
 # policy optimization (PPO) and group relative policy optimization (GRPO) look like five inventions. Each moves the model along the
 # **scores** of tokens, the gradients of their log-probabilities.
 #
-# > **The methods differ in two things: who writes the completions, and the coefficient, divisor included, by which each token's score is pushed up or
-# > down.**
+# > **The methods differ in two things: who writes the completions, and the coefficient (with its divisor) of each token's score.**
 # >
-# > Either can decide. On one hard prompt the base is right once in 50 completions. Divided by *all* completions, 30 updates raise the success probability
-# > from .02 to .92 if the policy writes, and to .08 if the frozen base does. Divided by the completions *kept*, those from the base raise it to .99.
+# > Either can decide. In a toy of five answers, at one learning rate, a hard prompt's success probability rises to .92 if the policy writes, and to
+# > .08 if the frozen base does: what the policy finds, it finds more often next time.
 #
 # **The smallest case.** A prompt has two completions of four tokens: `#22∎` is right, `#29∎` is wrong (∎: the end). The policy is still the base.
 #
@@ -21,7 +20,7 @@
 #
 # DPO's and GRPO's updates point in the same direction here; GRPO's is 2.5 times as long. RFT pushes nothing down.
 #
-# Now choose a method for a real group:
+# Choose a method for a real group:
 
 # %% [fold]
 import numpy as np
@@ -86,7 +85,7 @@ w_taught = taught.mask / taught.mask.sum().double()
 shown = {  # who writes the completions; they, their rewards, and their coefficients; what to see
     "GRPO": ("the policy", group, R, w[1]["GRPO"],
              "Right ones go up, wrong ones down, each divided\n"
-             "by its length. (Differences of .01: the KL term.)"),
+             "by its length. (Small differences: the KL term.)"),
     "PPO": ("the policy", group, R, w[1]["PPO"],
             "Each token is judged for itself. (The critic here\nexpects the same everywhere; "
             "the jump at the 7\nis a KL penalty.)"),
@@ -101,23 +100,20 @@ shown = {  # who writes the completions; they, their rewards, and their coeffici
 def show_method(method="GRPO"):
     writer, data, rewards, w, note = shown[method]
     title = f"{method}: completions of {writer}"
+    title += f" to {'20+5-3?' if method != 'SFT' else '29+46-36?'}"
     return lesson_12.coefficients_of_a_group(data, rewards.numpy(), w.numpy(), title, note)
 
 knob(show_method, method=list(shown))
 
 # %% [markdown]
-# *A row is a completion, a square a token. Blue tokens are pushed up, orange ones down, white ones not at all. On the right: the mean of each
-# row, with the largest coefficient as 1. See first who is pushed at all, then change the method.*
+# *A row is a completion, a square a token. Blue tokens are pushed up, orange ones down. On the right: the mean coefficient of the
+# row. See first who is pushed at all, then change the method.*
 #
-# In a formula, every update is a weighted sum of scores:
+# In a formula, every update is a weighted sum of scores, over completions $i$ and their tokens $t$:
 #
-# $$-\nabla_\theta L \;=\; \sum_i \sum_t w_{i,t}\, \nabla_\theta \log \pi_\theta(y_{i,t} \mid x, y_{i,<t})$$
+# $$-\nabla_\theta L \;=\; \sum_i \sum_t w_{i,t}\, \nabla_\theta\, \ell_{i,t}, \qquad \ell_{i,t} = \log \pi_\theta(y_{i,t} \mid x, y_{i,<t})$$
 #
-# | symbol | meaning |
-# |---|---|
-# | $x$; $y_i$; $y_{i,t}$ | a prompt; completion $i$; its token $t$ |
-# | $\ell_{i,t}$ | $\log \pi_\theta(y_{i,t} \mid x, y_{i,<t})$; its gradient is the **score** of the token |
-# | $w_{i,t}$ | the **coefficient** on the score, all divisors included |
+# The prompt is $x$, the token $y_{i,t}$, and $w_{i,t}$ its **coefficient**, all divisors included.
 #
 # ## The proof: the chain rule
 #
@@ -125,38 +121,31 @@ knob(show_method, method=list(shown))
 # $-\nabla L = \sum_{i,t} \big(-\partial L/\partial \ell_{i,t}\big)\, \nabla \ell_{i,t}$, and
 # $w_{i,t} = -\partial L/\partial \ell_{i,t}$. ∎
 #
-# A loss that uses tokens which were not sampled, such as an entropy bonus, has more terms.
-#
 # ## The methods
 #
 # $R_i$ is the reward of a completion, 1 or 0, and $A_i$ its advantage ($A_{i,t}$: of a token). A group has $G$ completions; $C$ is the limit
-# `max_new_tokens`. A sixth row joins the five: REINFORCE with $A = R$, which is RFT on the policy's own completions.
+# `max_new_tokens`. The fourth row, REINFORCE with $A = R$, is online RFT.
 #
 # | method | completions from | judged by | $w_{i,t}$ in the first update |
 # |---|---|---|---|
 # | SFT | a teacher | the teacher | $1/\text{tokens}$ |
 # | RFT | the frozen base | a rule | $R_i/\text{tokens kept}$ |
 # | DPO, one pair | the frozen base | a rule or people | $\pm\beta\,\text{sigmoid}(-\beta \cdot \text{margin})$: + chosen, − rejected |
-# | online RFT: REINFORCE | the policy | a rule | $R_i/(GC)$ |
+# | REINFORCE | the policy | a rule | $R_i/(GC)$ |
 # | PPO | the policy | a critic, and a rule or a reward model | $A_{i,t}/\text{tokens}$ |
-# | GRPO | the policy | a rule or a reward model | $(A_i + \beta(u-1))/(G\,\lvert y_i\rvert)$ |
+# | GRPO | the policy | a rule or a reward model | $A_i/(G\,\lvert y_i\rvert)$, plus a KL term |
 #
-# - *Margin*: DPO pushes a chosen completion up and a rejected one down. Its margin is $\log \pi_\theta/\pi_{ref}$ of the chosen one minus that of the
-#   rejected one, each summed over tokens; $\pi_{ref}$, the reference, is the base. $\text{sigmoid}(z) = 1/(1+e^{-z})$.
-# - $\beta$ ties the policy to the reference: in DPO as the factor of the margin, in GRPO as the weight of a KL (Kullback-Leibler) term, where
-#   $u = \pi_{ref}/\pi_\theta$ of the token.
-# - From the second update on PPO and GRPO multiply $A$ by $\rho = \pi_\theta/\pi_{old}$ of the token, where $\pi_{old}$ is the policy that sampled it, and
-#   their clip sets the product to 0 for some tokens.
+# *Margin*: $\log \pi_\theta/\pi_{ref}$ of the chosen completion minus that of the rejected one, each summed over tokens; $\pi_{ref}$, the
+# reference, is the base. The factor $\beta$ ties the policy to it; GRPO has a KL (Kullback-Leibler) term for this ([lesson 4](04_kl.ipynb)). $\text{sigmoid}(z) = 1/(1+e^{-z})$.
 #
-# The first three methods train on a fixed set of completions, the last three on new ones in every rollout batch. DeepSeekMath prints such a
-# table; one entry of it is wrong (second reading).
+# The first three methods train on a fixed set of completions (*offline*), the last three on the policy's own, new in every batch (*online*).
 
 # %% [markdown]
 # ## Check on a real model
 #
-# Autograd gives the gradient of each *loss* (`F.cross_entropy`, `F.logsigmoid`, the scripts' own `policy_loss`). Each *score* is computed alone. The
-# *coefficients* are those of the picture, computed without a loss. Is the weighted sum of scores the gradient? We ask once more after a step along
-# GRPO's gradient, when the ratios differ from 1.
+# Autograd gives the gradient of each loss, and each score alone; the coefficients are those of the picture. Is the weighted sum of scores the gradient? We ask
+# again after one step. From then on PPO and GRPO multiply $A$ by a token's ratio $\rho = \pi_\theta/\pi_{old}$, with the policy
+# $\pi_{old}$ that sampled it, and their clip sets some products to 0.
 
 # %% [fold]
 def sft_loss(data):
@@ -204,26 +193,23 @@ for name, equal in holds.items():
     print(f"{name:22} the same, error < 1e-12: {equal}")
 assert all(holds.values()) and not agree(loss, group, w[1]["GRPO"])  # those of update 1 do not
 rho = (logps - old_logps).exp().detach()
-stopped = {name: int(((clipped(A, rho) == 0) & group.mask).sum())
-           for name, (_, A, more) in scripts.items() if more}
-assert min(stopped.values()) > 0
+for name in ("GRPO", "PPO"):
+    A = scripts[name][1]
+    assert ((clipped(A, rho) == 0) & group.mask).any()  # the clip does stop tokens
 updates = (lesson_12.online_update, lesson_12.sampled_update, lesson_12.kept_update)
 hard, easy = ([f"{lesson_12.success(update, p)[30]:.2f}" for update in updates]
               for p in (0.02, 0.5))
 assert hard == ["0.92", "0.08", "0.99"]  # the box
 
 # %% [text]
-# (On the second update the clip stops {=stopped["GRPO"]} of {=int(group.mask.sum())} tokens in GRPO and {=stopped["PPO"]} in PPO. GRPO's KL term still moves them.)
-#
-# This algebra does not say which coefficient trains best. In the paper's experiments
-# ([section 5.2.1](https://arxiv.org/abs/2402.03300), Fig. 5) online RFT is as good as RFT at first and better later. Exercise 3 shows on one prompt how
-# that can be, and what the divisor has to do with it.
+# This algebra does not say which coefficient trains best. In DeepSeekMath's experiments
+# ([section 5.2.1](https://arxiv.org/abs/2402.03300), Fig. 5) online RFT is as good as RFT at first and better later. Exercise 3 shows how that can be.
 #
 # ## Exercises
 #
 # **1. DPO on a group.** Let the loss be the *sum* over all pairs of a right and a wrong completion of the group; $k$ of its $G$ completions are
-# right. Give the coefficient on each completion's score. At log-ratios of 0, where DPO starts, they should be Dr. GRPO's advantages $R_i - k/G$
-# times a constant: which one? (In the smallest case: ±.05 and ±½.)
+# right. Give the coefficient on each completion's score. At log-ratios of 0, where DPO starts, they are Dr. GRPO's advantages $R_i - k/G$
+# times a constant. Which one? (Test it on the smallest case: ±.05 against ±½.)
 
 
 # %% [exercise]
@@ -259,7 +245,7 @@ assert np.allclose(start, 0.1 * 5 / 2 * (r - r.mean()), rtol=1e-12)
 
 # %% [markdown]
 # **2. Place Dr. GRPO (GRPO done right) and DAPO** (decoupled clip and dynamic sampling policy optimization). The batch is one group, whose first
-# $k$ completions are right. It is the first update, without a KL term. What is $w$, with its divisor, for a token of the *first* completion: under
+# $k$ completions are right; it is the first update, without a KL term. What is $w$ for a token of the *first* completion: under
 # Dr. GRPO, and under DAPO, whose rewards are −1 and 1 and whose loss is a mean over all tokens of the batch?
 
 
@@ -286,8 +272,8 @@ def two_placed(k, lengths, C):
 
 # %% [markdown]
 # **3. The writer and the divisor.** A completion is now one of five answers. `sampler` holds the probabilities of the model that writes it, `pi` those of
-# the policy that learns. With respect to the policy's five logits the score of answer $y$ is $e_y - \pi$, where $e_y$ is 1 at $y$ and 0 elsewhere. The
-# coefficient is $R_y$, divided by the number of *all* completions, right or wrong. So what is the mean of $R_y\,(e_y - \pi)$ over the sampler's
+# the policy that learns. The score of answer $y$ with respect to the policy's five logits is $e_y - \pi$, where $e_y$ is 1 at $y$ and 0 elsewhere. The
+# coefficient is $R_y$, divided by the number of *all* completions. What is the mean of $R_y\,(e_y - \pi)$ over the sampler's
 # completions? Below the check it trains a policy on completions of the frozen base.
 
 
@@ -302,15 +288,16 @@ check("12.3", expected_update)
 trains("12.3", expected_update)
 
 # %% [text]
-# *A prompt whose right answer has the probability .02 at first. Thick: the base writes, divided by all completions; your function, dashed, should
-# lie on it. See first where the policy's curve leaves it. The third curve has RFT's divisor: the base writes, divided by the completions kept.*
+# *A prompt whose right answer has the probability .02 at first; expected updates, learning rate 2. Thick: the base writes, divided by all
+# completions; your function, dashed, should lie on it. See first where the policy's curve leaves it.*
 #
-# **Who writes.** Divided by all, the first update is the same. Then the policy finds right answers more and more often, and each one found makes the
-# next more likely. The base goes on finding one in 50. After 30 updates $p$ is {=hard[0]} if the policy writes and {=hard[1]} if the base does. On a prompt that
+# **Who writes.** Divided by all, the first update is the same. Then the policy finds right answers more and more often; the base goes on finding one
+# in 50. After 30 updates $p$ is {=hard[0]} if the policy writes and {=hard[1]} if the base does. On a prompt that
 # begins at .5 the base finds enough: {=easy[0]} and {=easy[1]}.
 #
-# **The divisor.** RFT keeps one completion in 50 here, so dividing by those kept makes the base's push 50 times as long, and $p$ reaches {=hard[2]}. But a batch has
-# one divisor for all its prompts. If the base solves half of the batch, the hard prompt's push is only twice that of the thick curve.
+# **The divisor.** The third curve has RFT's: the completions *kept*, one in 50 here. It makes the base's push 50 times as long, and $p$ reaches {=hard[2]}. For one
+# prompt a divisor is a learning rate. In a batch it is not: all prompts have one divisor, and if the base solves half of the batch, the
+# hard prompt's push is only twice that of the thick curve.
 
 # %% [hint]
 # Answer $y$ comes with probability `sampler[y]`. Of $\sum_y$ `sampler[y]` $R_y\,(e_y - \pi)$, write the part with $e_y$ and the part
@@ -326,22 +313,20 @@ def expected_update(pi, sampler, R):
 # ## To remember
 #
 # - Any loss that is a function of the data's token log-probabilities has the gradient $-\sum w\,\nabla\log\pi$.
-# - To compare two methods, ask who writes the completions, and write down $w$ with its divisors: GRPO divides by each completion's own length,
-#   Dr. GRPO and DAPO do not.
+# - To compare two methods, ask who writes the completions, and write down $w$ with its divisors.
 # - At its start, DPO on all pairs of a group has Dr. GRPO's advantages times $\beta G/2$. As the margins grow, its coefficients fade.
 # - A policy that improves finds more right completions; a frozen base does not. On a hard prompt this decides, if one divides by all completions.
-#   Divided by those kept, the prompt alone is learned from the base, too.
 #
-# ## For a second reading (8 minutes): DPO's coefficient in the paper
+# ## For a second reading (10 minutes): an error in DeepSeekMath's table
 #
 # DeepSeekMath lists its methods' coefficients (Eq. 5, Table 10, App. A.1). They differ from our table by conventions that the paper states: it averages
-# over each completion's tokens ($1/|y|$), unlike common code for SFT, DPO and PPO, and it assumes $\rho = 1$.
+# over each completion's tokens ($1/|y|$) and assumes $\rho = 1$.
 #
 # **One entry is an error: the coefficient of DPO (Eq. 14) is not the derivative of its objective (Eq. 12).** The objective is printed with
 # means over tokens, where the original (Eq. 7 of the DPO paper) has sums. Its derivative,
 # after $1/|y|$, is $\pm\beta\,\text{sigmoid}(-\beta \cdot \text{margin})$ with the margin of the *means*: one number for all tokens of a
-# completion. Printed is $\pm\,\text{sigmoid}(\beta \log u^+_t - \beta \log u^-_t)$, with $u$ of token $t$ of the chosen (+) and of the rejected
-# completion (−). The factor β is missing, and token $t$ of one completion is compared with token $t$ of the other, which need not exist.
+# completion. Printed is $\pm\,\text{sigmoid}(\beta \log u^+_t - \beta \log u^-_t)$, with $u = \pi_{ref}/\pi_\theta$ of token $t$ of the chosen (+) and of the
+# rejected completion (−). The factor β is missing, and token $t$ of one completion is compared with token $t$ of the other, which need not exist.
 
 # %% [fold]
 with torch.no_grad():
