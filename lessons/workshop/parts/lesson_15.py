@@ -28,24 +28,24 @@ def slip_of(true: Tensor, reward: float) -> int | None:
 
 
 def blame(text: str, values: dict, advantages: dict, slip: int | None, title: str) -> Figure:
-    """Lesson 15: the values before each token of a completion, and the advantages of its tokens, by
-    the critic and by the true values. The token at `slip` is in the colour of mistakes."""
-    figure = Figure(figsize=(8.5, 4.6), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True)
+    """Values before each token, and advantages by λ, of the critic and of the true values."""
+    figure = Figure(figsize=(8.5, 5.6), layout="constrained")
+    above, *below = panels = figure.subplots(1 + len(advantages), 1, sharex=True)
     places, looks = np.arange(len(text) + 1), {"the critic": ORANGE, "the true values": GREY}
     for i, (name, color) in enumerate(looks.items()):
         above.plot(places - 0.5, values[name], "o-", color=color, markersize=3.5)
-        below.bar(places + 0.36 * i - 0.18, advantages[name], 0.36, color=color)
-    if slip is not None:
-        for axis in (above, below):
-            axis.axvspan(slip - 0.5, slip + 0.5, color=WRONG, alpha=0.15, linewidth=0, zorder=0)
+        for axis, each in zip(below, advantages.values()):
+            axis.bar(places + 0.36 * i - 0.18, each[i], 0.36, color=color)
     key(above, looks, 0.75, 0.6, 0.14)
-    above.set(title=title, ylabel="value before the token", ylim=(-0.08, 1.1))
-    below.axhline(0, color="black", linewidth=0.6)
-    below.set(ylabel="advantage", xlim=(-0.9, max(len(places), 21) - 0.3), ylim=(-1.15, 1.15))
-    below.set_xticks(places, f"{text}∎", fontsize=11, family="monospace")
-    above.grid(axis="x", visible=False)
-    below.grid(axis="x", visible=False)
+    above.set(title=title, ylabel="value", xlim=(-0.9, max(len(text), 20) + 0.7), ylim=(-0.1, 1.1))
+    for axis, name in zip(below, advantages):
+        axis.axhline(0, color="black", linewidth=0.6)
+        axis.set(ylabel=f"advantage, {name}", ylim=(-1.15, 1.15))
+    above.set_xticks(places, f"{text}∎", fontsize=11, family="monospace")
+    for axis in panels:
+        axis.grid(axis="x", visible=False)
+        if slip is not None:
+            axis.axvspan(slip - 0.5, slip + 0.5, color=WRONG, alpha=0.15, linewidth=0, zorder=0)
     return figure
 
 

@@ -12,7 +12,7 @@
 # > In our runs, with short steps, the weight alone or the bound alone did as well as both. With steps four times as long every arm lost more
 # > than 20 points on average, and those without a bound far more.
 #
-# So before you choose among six names, shorten the steps.
+# So shorten the steps before you choose among six names.
 
 # %% [fold]
 import random
@@ -187,7 +187,7 @@ def unweighted_clip(logps, old_logps, A, eps):
 # ## How far can one batch push a token?
 #
 # A token of a wrong completion ($A < 0$) is pushed down in each of $n$ updates, which lower $\log\rho$ by $d$ times the factor. With
-# $d = .1$ and neither part, $\log\rho$ is $-.1$, $-.2$, $-.3$, and so on. The bound stops the token below .8.
+# $d = .1$ and neither part, $\log\rho$ is $-.1$, $-.2$, and so on. The bound stops the token below .8.
 #
 # **3. The ratio after n updates,** with or without each part.
 
@@ -226,7 +226,7 @@ def ratio_after(n, d, weight, bound):
 #
 # ## In training
 #
-# Four arms, all with GRPO's advantages and averages, without KL. A batch of 256 completions is used in four epochs of 8 updates. Every optimizer
+# Four arms with GRPO's advantages, without KL. A batch of 256 completions is used in four epochs of 8 updates. Every optimizer
 # step of a run moves the weights by one length, so arms differ in direction only. Ten seeds.
 #
 # *At which of three lengths of step, .008, .016 or .032, does the weight alone begin to lag behind both? Guess, then open the output (…).*
@@ -276,7 +276,7 @@ moved = [mean("moved", arm=CLIP, **step) for step in staleness.REUSE]  # three r
 assert all(0.8 < moved[i + 3] / moved[i] < 1 for i in range(3))
 
 # %% [text]
-# *See first the order on the left, at every length of step. (Points: means over seeds, on the left also over tokens and updates. Bands: 95 % intervals.)*
+# *See first the order on the left, at every length of step. (Points: means. Bands: 95 % intervals over seeds.)*
 #
 # - **Tokens move furthest with neither, and least with a bound**, as in your table (which we made after the runs).
 # - **With short steps either part is enough.** At .008 the arm with neither ends {=ahead(CLIP, OLD, **short)} points below both. The other three cannot be told apart.
@@ -285,20 +285,19 @@ assert all(0.8 < moved[i + 3] / moved[i] < 1 for i in range(3))
 # - **Shorten the steps first.** With neither part, steps of .008 end as high as the best arm does at .016. We tried none shorter.
 # - **Late completions need a part, too.** Used once, but up to 31 updates late, neither ends {=ahead(CLIP, OLD, staleness=32)} points below both (five seeds, learning rate 2e-4).
 #
-# In this loop the three lengths move tokens nearly as far as learning rates of 1e-4, 2e-4 and 4e-4. All of this is one task of short completions
-# and one small model.
+# One task of short completions, one small model. In this loop the three lengths move tokens nearly as far as learning rates of 1e-4, 2e-4 and 4e-4.
 #
 # ## To remember
 #
-# - With one update per rollout batch all six methods are one, up to how they average over tokens ([lesson 5](05_length.ipynb)) and as long
-#   as the sampler is the trainer ([lesson 18](18_precision.ipynb)).
+# - With one update per rollout batch all six methods are one, up to how they average over tokens ([lesson 5](05_length.ipynb)), if the sampler is the
+#   trainer ([lesson 18](18_precision.ipynb)).
 # - The weight slows a token that falls. The bound stops it, one step late.
 # - Shorten the steps first. The bound was needed only at steps so long that every arm lost more than 20 points on average.
 #
 # ## For a second reading (10 minutes)
 #
 # **All differences.** Accuracy at the end of the arm with both, and differences in points. In the first row a
-# batch is cut into 32 updates of 32 completions.
+# batch is cut into 32 updates.
 #
 # {=differences}
 #
@@ -310,10 +309,10 @@ assert all(0.8 < moved[i + 3] / moved[i] < 1 for i in range(3))
 #
 # **A single run cannot be repeated on another machine.** Ten repeats of one run, each with the base model's weights changed by about
 # one rounding of float32, end with a standard deviation of {=100 * of_repeats:.1f} points; over ten seeds it is {=100 * of_seeds:.1f}. Another processor rounds otherwise,
-# then samples another token, and the run goes another way. Means over seeds can be repeated, within their intervals.
+# then samples another token, and the run goes another way.
 #
-# **Predictions.** {=sum(held)} of {=len(held)} held, judged by the means alone; they were written knowing an earlier version of these runs, in which 4 of 9 had failed.
+# **Predictions.** {=sum(held)} of {=len(held)} held, by the means alone; they were written knowing an earlier version of these runs, in which 4 of 9 had failed.
 #
 # Sources: GSPO, [2507.18071](https://arxiv.org/abs/2507.18071) Eq. 5, 7; CISPO, [2506.13585](https://arxiv.org/abs/2506.13585) Eq. 4, 5; SAPO,
 # [2511.20347](https://arxiv.org/abs/2511.20347); GMPO, [2507.20673](https://arxiv.org/abs/2507.20673); DPPO,
-# [2602.04879](https://arxiv.org/abs/2602.04879) and its [repository](https://github.com/sail-sg/Stable-RL).
+# [2602.04879](https://arxiv.org/abs/2602.04879) and [code](https://github.com/sail-sg/Stable-RL).

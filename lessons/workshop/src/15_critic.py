@@ -1,17 +1,18 @@
-# %% [markdown] 35 minutes, without the second reading
+# %% [markdown] 40 minutes, without the second reading
 # # 15 · PPO's critic
 #
 # REINFORCE gives every token of a completion the same advantage. PPO (proximal policy optimization) trains a second network, the
 # **critic**, which reads the completion so far and predicts its final reward. A token can be judged by how it changed the prediction.
-# λ, the parameter of generalized advantage estimation (GAE), sets how much of the judgement is the critic's (λ = 0: all of it) and how much the reward's (λ = 1).
+# λ, the parameter of generalized advantage estimation (GAE), sets how much of the judgement is the critic's (λ = 0: all but the last token's) and how much
+# the reward's (λ = 1).
 #
 # > **With λ = 1 the critic is only a baseline: however bad it is, the mean of a completion's gradient stays right; a smaller λ trusts the
 # > critic's judgement of single tokens.**
 # >
-# > Our critic, trained on 2,048 completions of which only 21 write a mistake, saw none of 16 mistakes in others.
+# > Our critic, trained on eight batches in which only 21 completions write a mistake, saw none of 16 mistakes in others.
 #
 # It judged whether steps were written out. So before you lower λ, draw a critic's values along some wrong completions. Here is one of `10-6+48?`, with
-# the mistake `10-6=14`. The **true value** of a prefix is the share of 64 continuations that end right. Move λ, then choose another completion.
+# the mistake `10-6=14`. The **true value** of a prefix is the share of 64 continuations that end right.
 
 # %% [fold]
 import random
@@ -93,21 +94,20 @@ truth = {i: torch.stack([value[text] for text in prefixes[i]]) for i in shown.va
 def draw(completion, gae_lambda):
     i = shown[completion]
     values = {"the critic": V[i, : last[i] + 1], "the true values": truth[i]}
-    A = {name: advantages(R[i].view(1, 1), each.view(1, -1), gae_lambda)[0]
-         for name, each in values.items()}
-    title = f"{completion}; λ = {gae_lambda:g}"
-    return blame(held_out.texts[i], values, A, slip_of(truth[i], R[i]), title)
+    A = {f"λ = {x:g}": [advantages(R[i].view(1, 1), each.view(1, -1), x)[0]
+                        for each in values.values()] for x in (0.0, gae_lambda)}
+    return blame(held_out.texts[i], values, A, slip_of(truth[i], R[i]), completion)
 
 
 choices = ["wrong, with steps", "right, with steps", "wrong, without", "right, without"]
-knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.0))
+knob(draw, completion=choices, gae_lambda=(0.05, 1.0, 0.05, 1.0))
 
 # %% [text]
-# *Above: the value before each token. Below: its advantage, by which an update pushes it up or down. (∎: end of the completion.) See first the
-# shaded mistake: the true value falls there from .9 to 0, the critic's does not.*
+# *Above: the value before each token. Below: its advantage, by which an update pushes it up or down. (∎: the end.) See first the
+# shaded mistake: the true value falls there from .9 to 0, the critic's does not. Then move λ in the last panel, and choose another completion.*
 #
-# At λ = 0 only the true values blame the mistake. The critic blames the last token, where the reward arrives. At λ = 1 the reward decides:
-# the critic blames nearly all tokens alike.
+# At λ = 0 only the true values blame the mistake. The critic blames the last token, where the reward arrives, and praises the first, which shows that steps will be
+# written out. At λ = 1 the reward decides: the critic blames nearly all tokens alike.
 #
 # ## GAE by hand
 #
@@ -121,14 +121,8 @@ knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.0))
 # | .5 | .4 − .4 − .025 = −.025 | −.8 − .05 = −.85 | −.1 |
 # | 1 | .4 − .8 − .1 = −.5 | −.8 − .1 = −.9 | −.1 |
 #
-# The last row is the reward minus the values. So it is in general:
-#
-# | symbol | meaning |
-# |---|---|
-# | $y_t,\ \lvert y\rvert$ | token $t$ of a completion; its number of tokens, the end-of-sequence token included |
-# | $R,\ r_t$ | the completion's reward, 1 or 0; that of token $t$: $R$ for the last token, 0 before |
-# | $V_t,\ \delta_t,\ A_t$ | the value before token $t$; its one-step error; its advantage |
-# | $\gamma,\ \lambda$ | the discount, 1 here and in `ppo.py`; GAE's parameter, `gae_lambda` |
+# The last row is the reward minus the values. So it is in general. Let $r_t$ be the reward of token $t$: $R$, 1 or 0, for the last of the $|y|$ tokens, 0 before. $V_t$
+# is the value before it, $\delta_t$ its one-step error, $A_t$ its advantage (and the discount $\gamma$ is 1, as in `ppo.py`):
 #
 # $$\delta_t = r_t + V_{t+1} - V_t, \qquad V_{|y|+1} = 0, \qquad
 # A_t = \delta_t + \lambda\,\delta_{t+1} + \lambda^2\,\delta_{t+2} + \dots$$
@@ -137,16 +131,11 @@ knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.0))
 #
 # $$A_t = (r_t + r_{t+1} + \dots + r_{|y|}) - V_t = R - V_t \qquad \text{∎}$$
 #
-# Given the tokens before $t$, the score of $y_t$ has mean 0. This is step 2 of [lesson 1](01_score_function.ipynb), for one token:
-# "Probabilities sum to 1 whatever the parameters are, so the mean score is zero." $V_t$ multiplies this score and is fixed by then. So it drops
-# out, **however bad the critic**. For $\lambda < 1$ values *after* $y_t$ remain, and these depend on $y_t$. In general the mean
-# is then right only if those values are.
+# Given the tokens before $t$, the score of token $t$ has mean 0 ([lesson 1](01_score_function.ipynb), step 2).
+# $V_t$ multiplies this score and is fixed by then. So it drops out, **however bad the critic**. For $\lambda < 1$ values *after* the token remain, and these depend on it. In general the mean
+# is then right only if those values are. (`ppo.py` also whitens: second reading.)
 #
-# `ppo.py` also **whitens**: it shifts and scales a batch's advantages to mean 0 and variance 1 over its tokens. And it divides by the batch's
-# number of tokens, as in [lesson 5](05_length.ipynb). In a large batch shift, scale and divisor are nearly constants, so the mean keeps nearly its direction.
-# ({=100 * turned:.0f} % of the tokens of our last batch change sign.)
-#
-# **1. Write GAE** for one completion, with γ = 1. It then trains a policy, with a critic that sees each mistake one token late.
+# **1. Write GAE** for one completion. It then trains a policy, with a critic that sees each mistake one token late.
 
 
 # %% [exercise]
@@ -161,7 +150,7 @@ trains("15.1", gae)
 
 # %% [markdown]
 # *A completion has 16 tokens, each right with probability .9 at first, and passes if all are right. See first the curve named "right", with λ = .7: it rises
-# faster than those of 0, which misses the mistakes that this critic sees late, and of 1, which adds the noise of later tokens. This is what GAE is for.*
+# faster than those of 0, which misses the mistakes that this critic sees late, and of 1, which adds the noise of later tokens.*
 
 # %% [hint]
 # Write $A_t$ in terms of $A_{t+1}$. At which end do you begin, and with what value?
@@ -225,13 +214,13 @@ show(errors_by_lambda(LAMBDAS, errors))
 # *A line for each critic, by the completions that it was trained on; the dot is its best λ. See first that the dot moves left as the critic learns.
 # The gradient comes from 256 completions.*
 #
-# At λ = 1 the error is noise alone: every critic leaves the mean right, even the untrained one. At λ = 0, after 32 completions,
-# {=100 * bias[32][0] / (errors[32][0] * unit):.0f} % of it is **bias**, a wrong mean.
+# At λ = 1 the error is noise alone: every critic leaves the mean right, even the untrained one. At λ = 0 the critic of 32 completions has
+# {=100 * bias[32][0] / (errors[32][0] * unit):.0f} % of its squared error from **bias**: its mean is wrong.
 #
 # ## What does our critic see?
 #
-# It is a copy of the policy's transformer with a new head, trained on the squared error against $A_t + V_t$: eight of PPO's steps, 2,048
-# completions, without warm-up, KL and policy updates.
+# It is a copy of the policy's transformer with a new head, trained on the squared error against $A_t + V_t$: eight batches of 256
+# completions, 32 optimizer steps, the policy fixed.
 #
 # Take a right and a wrong completion of one held-out problem, with the answer written and only the end-of-sequence token to come. *In what
 # share of such pairs does the critic value the right one more? (A coin: half.) Guess, then open the output (…).*
@@ -261,6 +250,7 @@ wrong = [i for i in range(2048) if worked[i] and R[i] == 0]
 mistake = {i: len(commonprefix([held_out.texts[i], right[i // 32]])) for i in wrong}
 slip = shown["wrong, with steps"]
 assert mistake[slip] == truth[slip].diff().argmin()
+assert config.num_minibatches * config.epochs * 8 == 32  # optimizer steps
 at_mistake = {0.0: [], 0.95: [], 1.0: []}  # advantages, by lambda
 for gae_lambda, found in at_mistake.items():
     for i, t in mistake.items():
@@ -283,13 +273,12 @@ assert 2 * quiet < calm < loud and 3 * quiet < busy
 # **The critic sees the form**: whether steps are written out. After the first token, which shows the form, it says {=V[worked, 1].mean():.2f} with steps and
 # {=V[~worked, 1].mean():.2f} without; the shares that are right are {=R[worked].mean():.2f} and {=R[~worked].mean():.2f}.
 #
-# **The last row alone says nothing about mistakes.** There the critic does no better than a coin: the 95 % interval is {=100 * low:.0f} to {=100 * high:.0f} % (problems resampled). But in
-# {=100 * no_steps / all_pairs:.0f} % of these pairs neither writes steps, and to judge a bare answer the critic would have to solve the problem in one pass. Hence the next
-# section.
+# **The last row does not show that it misses mistakes.** The critic does no better than a coin (95 % interval {=100 * low:.0f} to {=100 * high:.0f} %, problems resampled), but in
+# {=100 * no_steps / all_pairs:.0f} % of these pairs neither writes steps, and to judge a bare answer it would have to solve the problem in one pass.
 #
 # ## Does it see the mistakes?
 #
-# {=len(wrong)} of the 2,048 held-out completions write wrong steps, and {=written} of the 2,048 that the critic was trained on.
+# {=len(wrong)} of 2,048 held-out completions write wrong steps, and {=written} of the 2,048 that the critic was trained on.
 # Call the first token that departs from the right steps the mistake.
 #
 # **2. Who blames the mistake?** From the values before the tokens of one completion, the mistake's place (never the last) and the
@@ -318,22 +307,20 @@ def at_the_mistake(values, mistake, R):
 # Only the second contains the reward. The first blames a mistake if the critic saw it.
 
 # %% [text]
-# At λ = 1 a high $V_t$ and a reward of 0 make blame certain, whatever the critic sees. At λ = 0 there is blame only if the critic's value
-# falls. Our critic's hardly does:
+# At λ = 1 a high $V_t$ and a reward of 0 make blame certain. At λ = 0 there is blame only if the critic's value falls. Our critic's hardly does:
 #
 # | λ | 0 | 0.95 (`ppo.py`) | 1 |
 # |---|---|---|---|
 # | median of {=len(wrong)} mistakes | {=medians[0.0]} | {=medians[0.95]} | {=medians[1.0]} |
 #
-# **The blame comes from the reward alone.** At λ = 0, where the critic judges alone, it never blames a mistake by more than {=np.ceil(-100 * min(at_mistake[0.0]).item()) / 100:.2f}.
+# **The blame comes from the reward alone.** At λ = 0 it never blames a mistake by more than {=np.ceil(-100 * min(at_mistake[0.0]).item()) / 100:.2f}.
 #
-# A critic that meets more mistakes may see more. But every critic must learn each token's value from a reward that comes at the end: one of DeepSeekMath's
-# reasons to drop it ([2402.03300](https://arxiv.org/abs/2402.03300), section 4.1).
+# A critic that meets more mistakes may see more; we did not train it longer. But every critic must learn each token's value from a reward that comes at the end: one of
+# DeepSeekMath's reasons to drop it ([2402.03300](https://arxiv.org/abs/2402.03300), section 4.1).
 #
 # ## To remember
 #
-# - At λ = 1 the advantage is the reward minus $V_t$: the critic is a baseline, and the mean of a completion's gradient
-#   stays right.
+# - At λ = 1 the advantage is the reward minus $V_t$: the critic is a baseline, and the mean gradient stays right.
 # - A smaller λ puts the critic's guesses in place of the reward: usually less noise, and a mean as good as the guesses.
 # - Predicting rewards well is not seeing where they were lost.
 #
@@ -345,19 +332,17 @@ def at_the_mistake(values, mistake, R):
 # $$r_t = \mathbb 1[t = |y|]\,R \;-\; \beta\,\big(\ell^{old}_t - \ell^{ref}_t\big)$$
 #
 # The second term charges every token that has become likelier. It is k1, an estimate of the Kullback–Leibler (KL) divergence: PPO puts the KL into the
-# reward, GRPO into the loss ([lesson 4](04_kl.ipynb)). Over a completion the charges add up to the log-ratio of the whole, so the true value before
-# the first token is $p - \beta\,\mathrm{KL}(\pi\,\Vert\,\pi_{ref})$, with $p$ the success probability.
+# reward, GRPO into the loss ([lesson 4](04_kl.ipynb)).
 #
-# **A clipped critic.** A value that has moved towards its target by more than .2 since the batch was sampled has no gradient.
-#
-# **An optimistic critic.** Let every $V_t$ be too high by $c$. Only the last one-step error changes, by $-c$, since no value follows it. So
-# $A_t$ falls by $c\,\lambda^{|y|-t}$. At λ = 1 all fall alike. For $0 < \lambda < 1$ long completions are favoured: their first tokens lose less.
+# **Whitening and clipping.** A batch's advantages are shifted and scaled to mean 0 and variance 1 over its tokens. In a large batch both are
+# nearly constant, so the direction of the mean hardly changes. ({=100 * turned:.0f} % of the tokens of our last batch change sign.) A value that has moved
+# towards its target by more than .2 since sampling has no gradient.
 #
 # **A critic silences softly.** Where GRPO falls silent, in a group of 8 that is all right or all wrong, a baseline that knows the problem's
 # difficulty leaves a mean $|A|$ of {=quiet:.2f}, against {=busy:.2f} in mixed groups. This critic leaves {=calm:.2f} and {=loud:.2f}: it still pushes there.
 #
-# **With or without a critic?** It is a second network to store, run and train. [Lesson 3](03_group_baseline.ipynb) replaces it by the mean of a
-# group. VAPO ([2504.05118](https://arxiv.org/abs/2504.05118)), a recipe with a critic and several changes to PPO, reports more than ten points above DAPO on AIME 2024.
+# **With or without a critic?** [Lesson 3](03_group_baseline.ipynb) replaces it by a group's
+# mean. VAPO ([2504.05118](https://arxiv.org/abs/2504.05118)), a recipe with a critic and several changes to PPO, reports more than ten points above DAPO on AIME 2024.
 #
 # Sources: GAE: [1506.02438](https://arxiv.org/abs/1506.02438). PPO for language models: [2203.02155](https://arxiv.org/abs/2203.02155); the
 # KL in the reward of each token: DeepSeekMath, Eq. 2.
