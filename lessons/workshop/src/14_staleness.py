@@ -55,7 +55,7 @@ pushes = markdown(["ratio after", *uses], rows)
 
 # %% [text]
 # *Each method moves a token along the gradient of its log-probability, times its advantage $A$, times the factor drawn here. See first the black
-# point: at ratio 1 all six factors are 1. Then follow a curve to the right until it drops to 0: there the method stops the token.* (A completion of one
+# point: at ratio 1 all factors are 1. Then follow a curve to the right until it drops to 0: there the method stops the token.* (A completion of one
 # token. GSPO's narrow bound is made for a mean over many, which moves less.)
 #
 # ## One token in numbers
