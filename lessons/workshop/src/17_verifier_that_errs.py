@@ -121,7 +121,7 @@ show(learning(runs))
 # | $R,\ \tilde R$ | 1 if a completion is right; 1 if it passes |
 # | $p,\ \tilde p$ | the probability that a completion is right; that it passes |
 # | $s$ | the score of a completion, $\nabla_\theta\log\pi_\theta(y)$ |
-# | $G,\ \sigma$ | completions of a group; the standard deviation of their verdicts |
+# | $w,\ G$ | the weight of a prompt; completions of a group |
 #
 # ## Why the direction stays
 #
@@ -134,8 +134,8 @@ show(learning(runs))
 #
 # $$\mathbb E[g] = w(\tilde p)\,J\,\nabla p$$
 #
-# For Dr. GRPO $w$ is $(G-1)/G$. For GRPO it is $\mathbb E[\sigma] / (\tilde p\,(1-\tilde p))$, so errors also change how prompts are weighed
-# against each other. By enumeration of six answers, all groups of three and all verdicts:
+# For Dr. GRPO $w$ is $(G-1)/G$. For GRPO it depends on $\tilde p$, so errors also change how prompts are weighed against each other. By
+# enumeration of six answers, all groups of three and all verdicts:
 
 # %% [fold]
 pi = torch.tensor([0.5, -0.3, 0.1, 0.9, -1.2, 0.0], dtype=torch.float64).softmax(dim=0)
@@ -301,13 +301,13 @@ def youden(t, a, b):
 # ## For a second reading (10 minutes)
 #
 # **Why easy prompts reverse the order.** Swap the words right and wrong: $p$ becomes $1-p$, acceptances become rejections, and a group's mean takes
-# no notice. So if right and wrong scores have equal variances, rejections cost more above $p$ = ½. Our base model's wrong ones vary more: at $p$ = .9
-# acceptances still cost more. At .95 GRPO's formula asks for {=times(0, 0.6, 0.95):.1f} times as many completions with rejections, {=times(0.6, 0, 0.95):.1f} with acceptances.
+# no notice. With equally noisy scores, rejections would cost more above $p$ = ½. Our base model's wrong scores are noisier, so it takes
+# more: at .95 GRPO's formula asks for {=times(0, 0.6, 0.95):.1f} times as many completions with rejections, {=times(0.6, 0, 0.95):.1f} with acceptances.
 #
 # **Do errors only rescale time?** Dr. GRPO, trained by *gradient descent* at $1/J$ times the rate, should learn as fast as without errors. With four
-# clipped updates a batch it does not. Once a token's ratio has left the clip's range as it should, the clip stops the right push. The push of a
-# wrong verdict goes the other way, is not stopped, and moves the token back. Wrong completions that pass (a share $qf$ of all, $q = 1-p$) are pushed
-# up by $1-\tilde p$ on average, right ones that fail ($pm$) down by $\tilde p$. If every token had left the range, this would push back by
+# clipped updates a batch it does not. Once a token's ratio has left the clip's range as it should, the clip stops the right push, but not the
+# opposite push of a wrong verdict, which moves the token back. Wrong completions that pass (a share $qf$, $q = 1-p$) are pushed up by
+# $1-\tilde p$ on average, right ones that fail ($pm$) down by $\tilde p$. If every token had left the range, this would push back by
 #
 # $$B = \Big(1-\frac1G\Big)\,\frac{qf\,(1-\tilde p) + pm\,\tilde p}{J}$$
 
@@ -319,10 +319,10 @@ print(f"B of the six answers: over all groups {left:.6f}, by the formula {predic
 show(lags(table))
 
 # %% [text]
-# *Gradient descent in batches of 2,048, which have little noise: three $J$, three kinds of error each. See first the blue dots: they fall as $B$ grows.
-# Without the clip only the two largest $B$ fall, and by less. Bars: 95 % intervals over {=seeds(*erring.LAGS.values())} seeds.*
+# *Gradient descent, batches of 2,048: three $J$, three kinds of error each. See first the blue dots: they fall as $B$ grows. Without the
+# clip only the last two fall, and by less. Bars: 95 % intervals, {=seeds(*erring.LAGS.values())} seeds.*
 #
 # So [2601.04411](https://arxiv.org/abs/2601.04411)'s claim that errors primarily rescale time (we read the abstract only) holds here roughly for
 # gradient descent without a clip. Under AdamW it does not: with both kinds at $J = .4$ the slope is {=slope("clipped", "AdamW", "both"):.2f} with the clip and {=slope("unclipped", "AdamW", "both"):.2f} without.
 #
-# **Predictions.** Of our {=len(outcomes)}, written before their runs, {=held} held (`python lessons/experiments/erring.py` prints them).
+# {=held} of our {=len(outcomes)} predictions held (`python lessons/experiments/erring.py` prints them).
