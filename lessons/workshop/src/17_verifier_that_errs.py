@@ -9,7 +9,7 @@
 # > We trained one small model on one task under three such rules. Under two it learned what passes instead of what is right, and ended 22
 # > and 28 points below runs with as many random errors.
 #
-# So before you trust a verifier, read verdicts. Ask how often it errs (exercise 3) and, above all, what the errors have in common.
+# So before you trust a verifier, read verdicts: how often does it err (exercise 3), and what do the errors have in common?
 #
 # **The smallest case.** Of ten right completions a verifier passes 8, of ten wrong ones 3. REINFORCE pushes up each one that passes: on average a
 # right completion by .8, a wrong one by .3. But pushing *all* completions by .3 does nothing on average ([lesson 1](01_score_function.ipynb)). What
@@ -134,8 +134,8 @@ show(learning(runs))
 #
 # $$\mathbb E[g] = w(\tilde p)\,J\,\nabla p$$
 #
-# For Dr. GRPO $w$ is $(G-1)/G$. For GRPO it depends on $\tilde p$, so errors also change how prompts are weighed against each other. By
-# enumeration of six answers, all groups of three and all verdicts:
+# (Dr. GRPO's $w$ is constant. GRPO's depends on $\tilde p$, so errors also change how prompts count against each other.) By enumeration of six
+# answers, all groups of three and all verdicts:
 
 # %% [fold]
 pi = torch.tensor([0.5, -0.3, 0.1, 0.9, -1.2, 0.0], dtype=torch.float64).softmax(dim=0)
@@ -230,7 +230,7 @@ def push(pi, r):
 
 # %% [text]
 # A kind grows if it passes more often than the average. Say half of the right completions are long. One verifier fails half of the right ones at
-# random, another fails the long ones. The pushes:
+# random, another the long ones:
 #
 # | kind | $\pi$ | perfect verifier | random errors | long ones rejected |
 # |---|---|---|---|---|
@@ -288,13 +288,11 @@ def youden(t, a, b):
 
 # %% [text]
 # How many to read? At $t = .4$, $a = .9$, $b = .1$, 50 that passed and 50 that failed leave $J = {=audited:.2f}$ uncertain by ±{=within:.1f} (95 %).
-# That is enough to see what the errors have in common.
 #
 # ## To remember
 #
 # - Random errors multiply a prompt's expected update by $J = 1-f-m$, and change its weight. Its direction stays while $J > 0$.
-# - At equal $J$, accepting wrong completions costs more than rejecting right ones, except on easy prompts (second reading). The end of a run may
-#   hide it.
+# - At equal $J$, accepting wrong completions costs more than rejecting right ones, except on easy prompts (second reading).
 # - Errors that follow a rule are another reward, and the reward rises all the same. Our model found the last digit and shortness, not the rare
 #   0; a larger one may find rare forms.
 #

@@ -5,31 +5,29 @@
 # each token's probability differs a little between the two, and over a completion the differences multiply. Which weight corrects for this,
 # and what does it cost?
 #
-# > **Where an update sums the scores $\nabla\log\pi$ of its tokens, one weight makes the mean update right: the whole completion's
-# > probability in the trainer over that in the sampler. Under a cap, or with weights of single tokens, the mean stays wrong.**
+# > **If the sampler and the trainer give a completion different probabilities, weighting it by their ratio makes the mean update right where the
+# > update sums its tokens' gradients; capped, or taken token by token, the weight leaves the mean wrong.**
 # >
-# > The price is noise, which grows with the length. If tokens err independently, and as much as with our bfloat16 sampler, this weight leaves half
-# > of a batch of completions of 9,000 tokens.
-#
-# REINFORCE and Dr. GRPO sum. GRPO divides by each completion's length, and then this weight does not help: in the example below GRPO's mean update is
-# .45 of its length off without a weight, and .50 with it.
+# > The price is noise, which grows with the length. On our completions of 20 tokens nothing of this shows. With independent errors of the size
+# > of our bfloat16 sampler's, completions of 9,000 tokens would keep half of their batch.
 #
 # **The smallest case.** The text *aa* has three tokens: a, a and the end. Each engine gives each token a probability:
 #
 # | | a | a | end | the whole text |
 # |---|---|---|---|---|
 # | sampler, $\pi_{sampler}$ | .5 | .4 | .2 | .04 |
-# | trainer, $\pi_{old}$ | .4 | .4 | .5 | .08 |
+# | trainer, $\pi_{old}$ (before any update on the batch) | .4 | .4 | .5 | .08 |
 # | weight, $w = \pi_{old}/\pi_{sampler}$ | .8 | 1 | 2.5 | 2 |
 #
 # Of 100 completions the sampler writes *aa* 4 times. The trainer would write it 8 times. So each of the four must count twice, *in all its
 # tokens*. By the tokens' own weights the first a counts .8 times, less than with no weight at all.
 #
-# The example for the rest of the lesson: all 15 texts of at most three letters, and two engines that are much further apart than real ones.
+# From here on the example is all 15 texts of at most three letters. The sampler's logits are the trainer's plus noise, far more than between real
+# engines.
 
 # %% [fold]
 from itertools import product
-from math import erfc, inf
+from math import inf
 
 import numpy as np
 import torch
@@ -103,46 +101,39 @@ def by_cap(*unit, **above):
 ways = {"nothing": ("none",), "tokens, capped at 3": ("token", 3),
         "completions, capped at 3": ("completion", 3), "completions": ("completion",)}
 none, of_tokens, capped, exact = (measure(1.5, *way) for way in ways.values())
+near = [measure(distance, "none")[0] for distance in (0.036, 0.146)]  # row 4 of the last table
 crossings = groups_needed(*none, *capped), groups_needed(*capped, *exact)
 sampled = token_logps(logits + 1.5 * noise)
 dropped = old.sum(dim=1).exp()[(old - sampled).sum(dim=1).exp() > 3].sum()
 over_length = [measure(1.5, unit, scores=scores / lengths)[0] for unit in ("none", "completion")]
-As = (R - sampled.sum(dim=1).exp() @ R)[:, None] * scores.sum(dim=1)
-
-
-def off(mean_update, C):
-    """How far the mean of exercise 1 is off, over the length of the trainer's."""
-    truth = mean_update(old, old, As, 1)
-    return ((mean_update(old, sampled, As, C) - truth).norm() / truth.norm()).item()
-
-
 assert exact[0] < 1e-12 and [f"{x:.2f}" for x in over_length] == ["0.45", "0.50"]
 show(batch_errors(np.geomspace(3, 1e5, 100), dict(zip(ways, (none, of_tokens, capped, exact)))))
 
 # %% [text]
-# *Batches of groups of two with Dr. GRPO's update. The error is the root mean square distance from the trainer's mean update, over the length of
-# the latter. See the right end first: only the blue line goes on down to 0, because its mean is right. The others stop at {=none[0]:.2f}, {=of_tokens[0]:.2f} and
-# {=capped[0]:.2f}: so far off are their means. Then see the left end: in a small batch blue, the noisiest, is worst. Capped at 3: a larger weight counts as 3.*
+# *Dr. GRPO's update in groups of two, by what is weighted. See the right end first: only the blue line goes on down to 0, because its mean is right.
+# The others stop at {=none[0]:.2f}, {=of_tokens[0]:.2f} and {=capped[0]:.2f}: so far off are their means. In a small batch blue, the noisiest, is worst. Capped at 3: a larger
+# weight counts as 3. (With noise as small as between our float32 trainer and a bfloat16 or float8 sampler, grey would end at {=near[0]:.2f} or {=near[1]:.2f}.)*
 #
 # ## Why the weight is right
 #
-# Let $s(y)$ be the score of a completion $y$, the sum of its tokens' $\nabla\log\pi$, and $A$ its advantage. To the first update after sampling it contributes $A\,s(y)$. Weighted by $w(y)$, the mean
-# over what the sampler draws is the mean over what the trainer would draw:
+# Let $s(y)$ be the score of a completion $y$, the sum of its tokens' $\nabla\log\pi$, and $A$ its advantage. Its contribution to the first update is
+# $A\,s(y)$. Weighted by $w(y)$, the sampler's mean of it becomes the trainer's:
 #
 # $$\sum_y \pi_{sampler}(y)\, w(y)\,A\,s(y) = \sum_y \pi_{old}(y)\,A\,s(y)$$
+#
+# (REINFORCE and Dr. GRPO sum. GRPO's ÷ length spoils it: second reading.)
 #
 # A token's own weight leaves out the others: the prefix that led to it, and the rest that earns the reward, like the end of *aa*.
 #
 # A **cap** $C$ on the weight, $\min(w, C)$, bounds the noise.
 #
-# **1. The mean update.** What is the mean of $\min(w, C)\,A\,s$ over what the sampler draws, with weights of whole completions? You get the
-# log-probabilities of the tokens, 0 after a text's end, and $A\,s$ of each text. Then see how far your mean is from the trainer's in the
-# example: `[off(mean_update, C) for C in CAPS]`
+# **1. The mean update.** What is the mean of $\min(w, C)\,A\,s$ over what the sampler draws, with weights of whole completions? You get all texts that
+# there are: the log-probabilities of their tokens (0 after a text's end), and $A\,s$.
 
 
 # %% [exercise]
 def mean_update(old, sampled, As, C):
-    """old, sampled: (n, T), all n texts there are; As: (n, d). Returns (d,)."""
+    """old, sampled: (texts, tokens), log-probabilities; As: (texts, d). Returns (d,)."""
     return ...
 
 
@@ -160,7 +151,7 @@ def mean_update(old, sampled, As, C):
 
 
 # %% [text]
-# You have computed the second row. The others are what libraries offer, too:
+# Your formula gives the second row. Libraries offer the others, too (second reading):
 #
 # | mean off by, with a cap of | 2 | 3 | 10 | no cap |
 # |---|---|---|---|---|
@@ -168,19 +159,16 @@ def mean_update(old, sampled, As, C):
 # | completions, capped | {=by_cap("completion")} |
 # | completions, 0 if above the cap | {=by_cap("completion", above=0)} |
 #
-# Without weights it is {=none[0]:.2f}. At a cap of 2 the first two rows happen to be equally far off. **A higher cap helps whole completions only.**
-#
-# In TRL 1.16 the rows are the values `token_truncate`, `sequence_truncate` and `sequence_mask` of `vllm_importance_sampling_mode`. The default is
-# the last, with a cap of 3 (`vllm_importance_sampling_clip_max`). In this example it drops the texts that the trainer would write {=dropped:.0%} of the time. Where weights stay
-# near 1 it drops nothing. In verl 0.9.1 `rollout_is` is `token` or `sequence`, capped at 2, and off by default.
+# Without weights it is {=none[0]:.2f}. **A higher cap helps whole completions only**, here.
 #
 # ## When does a weight pay?
 #
-# A mean that is off stays off however large the batch is. The squared noise falls like $1/n$ with the number $n$ of groups. So a batch has the squared error
+# A mean that is off stays off however large the batch is, while the squared noise falls like $1/n$ with the number $n$ of groups. So a batch has the
+# squared error
 #
 # $$\text{off}^2 + \text{noise}^2/n$$
 #
-# Its root is what the picture shows, with these numbers:
+# Its root is what the picture shows:
 #
 # | weighted | off | noise of one group |
 # |---|---|---|
@@ -189,8 +177,8 @@ def mean_update(old, sampled, As, C):
 # | completions, capped at 3 | {=capped[0]:.3f} | {=capped[1]:.2f} |
 # | completions | 0 | {=exact[1]:.2f} |
 #
-# **2. From which batch on?** Of two ways to weight, the second one is noisier and less far off. From how many groups on is its squared error
-# smaller?
+# **2. From which batch on?** The second of two ways to weight is noisier, but its mean is less far off. From how many groups on is its squared
+# error smaller?
 
 
 # %% [exercise]
@@ -215,7 +203,7 @@ def pays_from(off, noise, other_off, other_noise):
 # {=np.ceil(crossings[1]):.0f} on. **In this example, the larger the batch, the higher the cap that pays.**
 #
 # In code a capped weight is one line, a constant factor of the loss: **truncated importance sampling**
-# ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)). Here it is that of the whole completion; without `sum` it is each token's.
+# ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)). Without `sum` it is each token's.
 #
 # ```python
 # w = (old_logps - sampler_logps).sum(dim=1, keepdim=True).exp().clamp(max=C)
@@ -225,8 +213,8 @@ def pays_from(off, noise, other_off, other_noise):
 #
 # Where weights differ much, most completions hardly count. Of $n$ weighted completions the *effective* number is $n\,(\mathbb E w)^2/\mathbb E w^2$.
 #
-# **3. How much of the batch is left?** Let the $\log w$ of tokens be independent and normal with standard deviation $d$. Which share of the batch is effective, for completions of $T$
-# tokens, without a cap?
+# **3. How much of the batch is left?** Let the $\log w$ of tokens be independent and normal with standard deviation $d$. Which share of a batch of
+# completions of $T$ tokens is effective, without a cap?
 
 
 # %% [exercise]
@@ -258,16 +246,11 @@ half, eighth = (
     for sampler in CORRECTIONS)
 d, length = half["spread of tokens"], half["length"]
 assert round(np.log(2) / d**2, -3) == 9000 and 19 < length < 21
-# As far apart as the two samplers of our runs, by the spread of completions' w
-near = [measure(distance, "none")[0] for distance in (0.036, 0.146)]
 gaps = [gap(runs, U_4 | {"sampler": sampler, "correction": correction}, U_4)
         for sampler, corrections in CORRECTIONS.items() for correction in corrections]
 lowest, highest = np.transpose([one["interval"] for one in gaps])
 assert len(gaps) == 5 and (lowest < -0.02).all() and (highest > 0).all()
 assert verdicts(runs, ["bfloat16", "float8"]).count("| held: ") == 2
-# Half of erfc is one side: a mean of T log-ratios below −3e-4, or above 4e-4
-outside = {T: sum(erfc(end * np.sqrt(T / 2) / d) / 2 for end in (3e-4, 4e-4))
-           for T in (1_000, 10_000)}
 
 # %% [text]
 # We sampled with a copy of the policy in bfloat16, and with one whose parameters are in float8. The trainer is in float32.
@@ -277,33 +260,33 @@ outside = {T: sum(erfc(end * np.sqrt(T / 2) / d) / 2 for end in (3e-4, 4e-4))
 # | spread (standard deviation) of a token's $w$: $d$ | {=d:.4f} | {=eighth["spread of tokens"]:.3f} |
 # | spread of a completion's $w$ | {=half["spread of completions"]:.3f} | {=eighth["spread of completions"]:.3f} |
 # | share that is effective at $T$ = 20, by your formula | {=np.exp(-20 * d**2):.3f} | {=np.exp(-20 * eighth["spread of tokens"]**2):.2f} |
-# | how far off the example would be with engines this close, without weights | {=100 * near[0]:.0f} % | {=100 * near[1]:.0f} % |
+# | how far off the example is with noise that gives this spread, unweighted | {=100 * near[0]:.0f} % | {=100 * near[1]:.0f} % |
 #
-# (Twenty independent tokens would have a spread of {=np.sqrt(np.expm1(20 * d**2)):.3f} and {=np.sqrt(np.expm1(20 * eighth["spread of tokens"]**2)):.3f}; real ones are not quite independent.) **Length changes this**: at $T$ = {=round(np.log(2) / d**2, -3):,.0f}, with
-# bfloat16's $d$, half of the batch is lost.
+# **Length changes this**: at $T$ = {=round(np.log(2) / d**2, -3):,.0f}, with bfloat16's $d$, half of the batch is lost, if tokens are independent (ours nearly are).
 #
-# **Our completions, of {=length:.0f} tokens, are too short to show an effect.** We trained GRPO on both kinds of samples, without weights and with weights capped at 2,
-# five seeds each. As predicted, no arm differs from a float32 sampler: all five 95 % intervals contain 0. But a loss of two points could hide in
-# each, and longer completions, mixtures of experts or other kernels may differ more.
+# **Our completions, of {=length:.0f} tokens, are too short to show an effect.** We trained GRPO on both kinds of samples, without weights and with weights
+# capped at 2, five seeds each. As predicted, no arm differs from a float32 sampler: all five 95 % intervals contain 0. But a loss of two points
+# could hide in each, and longer completions or other kernels may differ more.
 #
 # ## To remember
 #
-# - Only weights of whole completions, without a cap and with summed scores, give the right mean.
+# - Of the weights compared here, only those of whole completions without a cap give the right mean, and only where the update sums scores.
 # - A cap trades noise for a wrong mean. In our example, the larger the batch, the higher the cap that pays.
 # - Print the spread of the completions' weights before you correct for it: over our twenty tokens even float8 has only {=eighth["spread of completions"]:.2f}.
 #
-# ## For a second reading (5 minutes)
+# ## For a second reading (8 minutes)
+#
+# **What libraries do.** In TRL 1.16 the rows of the table of caps are the values `token_truncate`, `sequence_truncate` and `sequence_mask` of
+# `vllm_importance_sampling_mode`. The default is the last, with a cap of 3. In our example it drops the texts that the trainer would write {=dropped:.0%} of
+# the time; where weights stay near 1 it drops nothing. In verl 0.9.1 `rollout_is` is `token` or `sequence`, capped at 2, and off by default.
 #
 # **Why dividing by the length spoils it.** $A$ contains the mean reward of the sampler's group, not of the trainer's. Times a summed score, which
-# has mean 0, the other completions' part of it drops out. (The completion's own part shortens both sides by $(G-1)/G$:
-# [lesson 3](03_group_baseline.ipynb).) Divided by its length, a score no longer has mean 0, so the sampler's mean reward stays in the update. GRPO's
-# $\sigma$ is that of the sampler's groups, too. So TRL's default, which sums but divides by $\sigma$, is not corrected exactly.
+# has mean 0, the other completions' part of it drops out. Divided by its length, a score no longer has mean 0, so the sampler's mean reward stays
+# in the update: in the example GRPO's ÷ length leaves the mean update {=over_length[0]:.2f} of its length off without a weight, and {=over_length[1]:.2f} with it. GRPO's $\sigma$ is that of the sampler's
+# groups, too. So TRL's default, which sums but divides by $\sigma$, is not corrected exactly.
 #
 # **One ratio for both tasks.** The clip bounds what our updates have moved. The weight corrects for the engines. So the clip should look at
-# $\rho = \pi/\pi_{old}$ alone, where $\pi$ is the trainer's policy now. If the sampler's log-probabilities serve as the old ones, it sees $\rho w$,
-# and stops tokens that no update has moved. GSPO ([2507.18071](https://arxiv.org/abs/2507.18071)) clips the mean ratio of a completion, in a published range of 3e-4 down
-# and 4e-4 up. With our bfloat16 the log-ratio per token of completions of {=length:.0f} tokens spreads by about {=10_000 * half["spread of completions"] / length:.0f}e-4, so rounding alone would put most of them outside.
-#
-# Longer ones stay inside more often. If the log-ratios of tokens were independent and normal with the spread of ours,
-# {=100 * outside[1_000]:.0f} % of completions would lie outside at 1,000 tokens, and {=100 * outside[10_000]:.2f} % at 10,000. Half of these would be clipped: those on
-# the side that belongs to the sign of $A$.
+# $\rho = \pi/\pi_{old}$ alone, where $\pi$ is the trainer's policy now. If one puts the sampler's log-probabilities in place of the old ones, the clip
+# sees $\rho w$, and stops tokens that no update has moved. GSPO ([2507.18071](https://arxiv.org/abs/2507.18071)) clips the mean ratio of a completion, in a published range of 3e-4
+# down and 4e-4 up. With our bfloat16 the log-ratio per token of completions of {=length:.0f} tokens spreads by about {=10_000 * half["spread of completions"] / length:.0f}e-4, so rounding alone would put most of
+# them outside. (Longer ones stay inside more often.)

@@ -256,7 +256,7 @@ def noise_ratio(p, G, a_right, a_wrong):
 # **Without its all-right groups $A = R$ loses {=lost("arithmetic")} and {=lost("expressions")} points.**
 #
 # **Noise alone does not predict the order.** On expressions $A = R$ on mixed groups only has {=100 * min(noisier):.0f} to {=max(noisier):.0%} of the signal-to-noise ratio of $R - $ mean, before
-# and during training. Over training it is {=behind:.1f} points behind, as it should be; yet it ends no lower (last row). We do not know why.
+# and during training. Over training it is {=behind:.1f} points behind, yet it ends no lower (last row). We do not know why.
 #
 # **With four updates a batch** $A = R$ ends {=plain(gained("κ = ∞"))} points above RLOO over both tasks; neither task alone decides. Where all rules share a learning rate, as on
 # the [front page](../README.md#results), REINFORCE is *below* GRPO. All our models are small.
