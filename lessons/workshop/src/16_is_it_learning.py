@@ -1,12 +1,12 @@
-# %% [markdown] 40 minutes, without the second reading
+# %% [markdown] 45 minutes, without the second reading
 # # 16 · Is it learning?
 #
 # A broken run does not stop. It draws curves, and most of them look reasonable.
 #
-# > **A bug that you have seen before can usually be named from the curves that leave the range of healthy runs, and from their order.**
+# > **A bug of a known kind can usually be named by which curves leave the range of healthy runs, and in which order.**
 # >
-# > In our runs 23 of 27 published bugs leave that range, and our rules name the class of each. But we wrote the rules with 21 of these bugs known. Of
-# > the other six they first named the class of one.
+# > In our runs, of one small model on one task, 23 of 27 published bugs leave that range. Of six bugs that they had not seen, our rules at first
+# > named one.
 #
 # Four curves of a run that learns too slowly, first:
 
@@ -64,74 +64,69 @@ assert (n["class right"], n["bug"]) == (23, 27)  # as in the box
 #
 # **A fault of the update shows in the update's metrics before it shows in the samples.**
 #
-# [The clinic](clinic/README.md) has 27 published bugs, each a patch of a few lines, and seven harmless changes that look like bugs, all run for
-# 60 steps with `grpo.py` at its defaults.
+# [The clinic](clinic/README.md) has 27 published bugs and seven harmless changes that look like bugs, all run for 60 steps with `grpo.py`.
 #
 # | word | meaning ([all metrics](../toy_env/README.md#glossary-of-metrics)) |
 # |---|---|
-# | curve | a metric, averaged over the last five steps (at step 1 there is one); its logarithm, if the metric changes by powers of ten |
+# | curve | a metric, averaged over the last five steps; its logarithm, if it changes by powers of ten |
 # | band | the mean of ten healthy runs with different seeds, plus and minus four standard deviations |
 # | a curve *leaves the band* | it is outside, on one side, for three steps |
 # | `silent` | the share of groups whose completions are all right or all wrong, so that their advantages are 0 |
-# | `length` | the tokens of a completion, as far as the mask counts them |
+# | `length` | the number of tokens of a completion under the mask |
 # | `mismatch` | how far sampler and trainer differ in a token's log-probability before a step's first update; in healthy runs 0 (its logarithm is cut off at −4) |
-# | `loss` | the value whose gradient is followed |
-# | `grad_norm` | the length of the gradient |
 #
 # ## In which order to look
 #
-# A step samples, scores and moves. Check the three in this order, in the **first** steps, when nothing has been learnt yet: a fault early in
-# the chain spoils everything after it.
+# A step samples, scores and moves. Check the three in this order, in the **first** steps: a fault early in the chain spoils everything after it.
 #
 # 1. *What is sampled*: the reward, the length, the share of silent groups.
-# 2. *What is scored*: `mismatch`. Before the first update sampler and trainer have the same weights, so any difference is rounding or a bug.
-# 3. *What is moved*: `grad_norm`, `update_norm`, the KL. Is there a gradient, do the weights follow it, does the policy follow the weights?
+# 2. *What is scored*: `mismatch`. Sampler and trainer have the same weights, so any difference is rounding or a bug.
+# 3. *What is moved*: `grad_norm`, the length of the gradient, `update_norm`, the KL. Is there a gradient, do the weights follow it, does the policy follow the weights?
 # 4. Only then the reward *over time*. It says that something is wrong, rarely what.
-#
-# In the run above the first two are healthy in the first steps, `update_norm` is not: the fault is in the update.
-#
-# ## Without healthy runs
-#
-# Five signs need none: a `mismatch` far above rounding, a first batch of silent groups only, a first loss far from 0, a KL that stays 0, and a
-# reward that rises and then falls. Without a band our rules find {=bare} of the {=n["bug"]} bugs. Signs of size, such as an `update_norm` that is too small, show
-# only beside a healthy run, at least one. So keep the logs of runs that learned.
 #
 # ## A second run: predict, then look
 #
 # A bug named `tiled` mixes completions of eight different prompts in each group. What must its first step show?
 #
-# 1. *Sampled*: the texts are the usual ones, and so is the reward. But `silent` must fall. Take a prompt that is solved with probability .9: its
-#    eight completions are all right with probability $.9^8 = .43$. Mix four from such prompts with four from prompts with .1, and all eight are
-#    right with probability $.9^4 \cdot .1^4 = .00007$.
+# 1. *Sampled*: the texts are the usual ones, and so is the reward. But `silent` must fall. Eight completions of a prompt with solve rate .9 are all
+#    right with probability $.9^8 = .43$. Four of these and four of a prompt with .1: $.9^4 \cdot .1^4 = .00007$.
 # 2. *Scored*: every token by the right model. `mismatch` stays 0.
-# 3. *Moved*: there is a gradient, and the weights follow it. `update_norm` stays in the band.
+# 3. *Moved*: the weights follow the gradient. `update_norm` stays in the band.
 
 # %% [fold]
 show(draw(runs["tiled"], ["reward", "silent", "mismatch", "update_norm"]))
 silent = [*signs.FLOORS].index("silent")
 assert list(signs.signs(runs["tiled"], band))[0] == "silent"
-strict, high = (signs.signs(runs[name], band) for name in ("verifier_strict", "rate_high"))
-assert strict["reward"][0] == strict["silent"][0] == high["update_norm"][0] == 1  # the table
+strict, late = (signs.signs(runs[name], band) for name in ("verifier_strict", "one_late"))
+assert strict["reward"] == (1, "low") and strict["silent"] == late["mismatch"] == (1, "high")
+assert late["reward"][1] == "low"
+# The last column: which of the curves shown leave first
+firsts = {"rate_high": "update_norm kl", "stale_optimizer": "update_norm kl", "eos_masked": "length",
+          "stale_sampler": "mismatch", "temperature": "length loss mismatch",
+          "same_prompts": "update_norm", "loss_zero": "loss"}  # fmt: skip
+for name, curves in firsts.items():
+    left = {curve: sign for curve, sign in signs.signs(runs[name], band).items() if curve in LOOK}
+    start = min(step for step, side in left.values())
+    assert {curve for curve in left if left[curve][0] == start} == {*curves.split()}, name
 
 # %% [text]
 # *Of these four only `silent` leaves the band, in the first step: {=runs["tiled"][silent, 0]:.2f} of the groups, in healthy runs {=band[0, silent, 0]:.2f}.*
 #
-# The reward rises nearly as usual: the mean over other prompts is a baseline, too, only a noisier one. (The bug of
-# [lesson 6](06_identity.ipynb), exercise 3, also gave the advantages to the wrong completions, and taught nothing. Its other curve mixed three
-# prompts of very different $p$, and learned slowly.)
+# The reward rises nearly as usual: the mean over other prompts is a baseline, too, only a noisier one
+# ([lesson 6](06_identity.ipynb), exercise 3, shows the same).
 #
 # ## Seven runs
 #
-# Each position of the slider is a run with one of these nine changes. First write down the last column: which curve should leave the band first,
-# and on which side? Two are done.
+# Each position of the slider is a run with one of these changes. First write down the last column: which curve should leave the band first, and on
+# which side? Two are done (and not among the runs).
 #
 # | candidate | what was changed | leaves first |
 # |---|---|---|
-# | `rate_high` | a learning rate ten times as large | `update_norm`, above |
+# | `rate_high` | a learning rate ten times as large | |
 # | `stale_optimizer` | the optimizer holds another copy of the model | |
 # | `stale_sampler` | completions come from the base model at every step | |
 # | `temperature` | sampled at .7, scored at 1 | |
-# | `one_late` | the log-probabilities belong to the tokens one position later | |
+# | `one_late` | the log-probabilities belong to the tokens one position later | `mismatch`, above |
 # | `eos_masked` | the end-of-sequence token (EOS) is left out of the mask | |
 # | `same_prompts` | the same 32 prompts at every step | |
 # | `verifier_strict` | the verifier accepts nothing that the model writes | `reward`, below; `silent`, above |
@@ -176,14 +171,26 @@ knob(lambda run: draw(runs[unknown[run - 1]]), run=(1, 7, 1, 1))
 # <details><summary>Run 6</summary>
 #
 # `temperature`. `mismatch` is far above the band in the first step: sampler and trainer use two temperatures. The texts, sampled more
-# sharply, are shorter. The reward rises, a little late. (`one_late` moves `mismatch` at once, too, but it trains the wrong tokens: the reward
-# would fall.)
+# sharply, are shorter. The reward rises, a little late. (`one_late` trains the wrong tokens: its reward falls behind.)
 #
 # </details>
 # <details><summary>Run 7</summary>
 #
 # `stale_optimizer`. There is a gradient (`grad_norm` looks healthy for fifty steps), but the weights do not follow it: `update_norm` is below the
 # band in the first step, with the KL. So the reward stays flat.
+#
+# </details>
+# <details><summary>The last column</summary>
+#
+# | candidate | leaves first |
+# |---|---|
+# | `rate_high` | `update_norm` and `kl`, above |
+# | `stale_optimizer` | `update_norm` and `kl`, below |
+# | `stale_sampler` | `mismatch`, above, at step 2 |
+# | `temperature` | `mismatch` and `loss`, above; `length`, below |
+# | `eos_masked` | `length`, below |
+# | `same_prompts` | `update_norm`, above, at step 5; then `silent` and `reward`, above |
+# | `loss_zero` | `loss`, below, at step 23 |
 #
 # </details>
 #
@@ -193,18 +200,17 @@ knob(lambda run: draw(runs[unknown[run - 1]]), run=(1, 7, 1, 1))
 # |---|---|
 # | loss 0 | a group's advantages add up to 0. Their gradient is not 0 (run 5) |
 # | KL 0 at the start | policy and reference are still the same model |
-# | every ratio 1, with one update per batch | the ratio compares the policy that is updated with the one that sampled: they are the same |
 # | many silent groups, late | most prompts are solved: the reward is high |
 #
 # ## What no curve shows
 #
-# {=len(hidden)} of the {=len(bugs)} bugs do not leave the band within 60 steps. A check finds each: it compares what must be equal.
+# {=len(hidden) - 1} of the {=len(bugs)} bugs do not leave the band within 60 steps, and our model is immune to one more. A check finds each: it compares what must be equal.
 #
 # | bug | what was changed | check |
 # |---|---|---|
-# | `batch_statistics` | advantages from the mean and σ of the whole batch | each group's advantages add up to 0 |
+# | `batch_statistics` | advantages from the mean and σ of the whole batch (a bug if GRPO is meant) | each group's advantages add up to 0 |
 # | `entropy_bonus` | a bonus of .001 for entropy, left on | the loss of a small batch, and the paper's formula by hand |
-# | `no_positions` | the model counts the padding before a prompt as positions (ours are rotary, which hides it) | a prompt's positions alone, and in a padded batch |
+# | `no_positions` | the model counts the padding before a prompt as positions (ours are rotary, so it changes nothing) | a prompt's positions alone, and in a padded batch |
 # | `verifier_lax` | a completion is right if the answer stands anywhere in it | exercise 1 |
 
 # %% [fold]
@@ -220,7 +226,7 @@ assert whole_batch.sum().abs() < 1e-4 < whole_batch.sum(dim=1).abs().min()
 # its curve cannot tell them apart.
 #
 # **1. Write a check for `verifier_lax`.** You get a verifier for the answer 42, which should accept a text exactly if its last number is 42.
-# Try it on texts of your own. Return False if one of them shows an error, True if none does.
+# Return False if a text of yours shows an error, True if none does.
 
 
 # %% [exercise]
@@ -242,9 +248,8 @@ def is_strict(reward):
 
 
 # %% [markdown]
-# **2. Find a bug that `mismatch` shows in the first step.** It is `one_late`'s neighbour. Find it in the code, and repair it. The model has read a whole
-# sequence; `logits[t]` is its output at position $t$, and the first $n$ tokens are the prompt. Try an input so small that you
-# know the answer: logits that make one token certain.
+# **2. Repair a bug that `mismatch` shows in the first step**, `one_late`'s neighbour. The model has read a whole sequence; `logits[t]` is its output at
+# position $t$, and the first $n$ tokens are the prompt.
 
 
 # %% [exercise]
@@ -259,7 +264,7 @@ def completion_logps(logits, sequence, n):
 check("16.2", completion_logps)
 
 # %% [hint]
-# The output at a position predicts the *next* token. Which output predicts the first token of the completion?
+# Try logits that make one token certain. The output at a position predicts the *next* token. Which output predicts the first token of the completion?
 
 
 # %% [solution]
@@ -272,14 +277,14 @@ def completion_logps(logits, sequence, n):
 # ## To remember
 #
 # - In the first steps, look at what is sampled, what is scored and what is moved, in this order. The reward over time comes last.
-# - Size shows only beside healthy runs, of several seeds.
+# - Size shows only beside healthy runs, of several seeds: keep the logs of runs that learned.
 # - Before you suspect a bug, ask whether a healthy run would look the same: loss 0, KL 0 at the start.
 # - Some bugs show in no curve. Only checks find them, by comparing what must be equal.
 #
 # ## For a second reading (5 minutes)
 #
 # **The same by computation.** `python -m lessons.clinic RUN` reads the log of a run and names the *class* of its bug, by
-# [rules that one can follow by hand](clinic/RULES.md). In [the benchmark](clinic/README.md#a-benchmark) it judged one run of each change, with that patch left out of its collection:
+# [rules that one can follow by hand](clinic/RULES.md). In [the benchmark](clinic/README.md#a-benchmark) it judged one run of each change:
 
 # %% [fold]
 said = scores["ours"]
@@ -289,10 +294,13 @@ assert n["bug accused"] == n["class right"] == len(seen) and n["bug"] == len(bug
 assert n["patch wrong"] == n["control accused"] == n["healthy accused"] == 0
 
 # %% [text]
-# **The rules name the right class of all {=n["class right"]} bugs that leave the band, after they were mended.** Before, of the six bugs that they had not seen, they
+# **After we mended them, the rules name the right class of all {=n["class right"]} bugs that leave the band.** Before, of the six bugs that they had not seen, they
 # named the class of one, and a wrong class for three. They accuse none of the {=n["control"]} harmless changes, and none of {=n["healthy"]} healthy runs, some of
-# other scripts and settings. The band holds for this task and model at these settings.
+# other scripts and settings.
+#
+# **Without healthy runs.** Five signs need none: a `mismatch` far above rounding, a first batch of silent groups only, a first loss far from 0, a KL
+# that stays 0, and a reward that rises and then falls. Without a band our rules find {=bare} of the {=n["bug"]} bugs.
 #
 # **Why four standard deviations?** Because we look often: 20 metrics (the pictures show eight) and 60 steps, averaged over the last five, are 20 · 12
-# looks at one run. If curves were normal, a healthy run would be outside at {=beyond[2]:.0f} of them with two standard deviations, and
-# at {=beyond[4]:.3f} with four. They are not normal, so we tried it: of {=len(alarms)} more healthy runs, none leaves the band.
+# looks at one run. If curves were normal, a healthy run would be outside in {=beyond[2]:.0f} of these looks at two standard deviations, in {=beyond[4]:.3f} at four.
+# They are not normal, so we tried it: of {=len(alarms)} more healthy runs, none leaves the band.

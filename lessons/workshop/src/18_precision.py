@@ -245,7 +245,7 @@ half, eighth = (
      for what in ("spread of tokens", "spread of completions", "length")}
     for sampler in CORRECTIONS)
 d, length = half["spread of tokens"], half["length"]
-assert round(np.log(2) / d**2, -3) == 9000 and 19 < length < 21
+assert f"{d:.4f}" == "0.0088" and round(np.log(2) / d**2, -3) == 9000 and 19 < length < 21
 gaps = [gap(runs, U_4 | {"sampler": sampler, "correction": correction}, U_4)
         for sampler, corrections in CORRECTIONS.items() for correction in corrections]
 lowest, highest = np.transpose([one["interval"] for one in gaps])
@@ -262,7 +262,8 @@ assert verdicts(runs, ["bfloat16", "float8"]).count("| held: ") == 2
 # | share that is effective at $T$ = 20, by your formula | {=np.exp(-20 * d**2):.3f} | {=np.exp(-20 * eighth["spread of tokens"]**2):.2f} |
 # | how far off the example is with noise that gives this spread, unweighted | {=100 * near[0]:.0f} % | {=100 * near[1]:.0f} % |
 #
-# **Length changes this**: at $T$ = {=round(np.log(2) / d**2, -3):,.0f}, with bfloat16's $d$, half of the batch is lost, if tokens are independent (ours nearly are).
+# **Length changes this**: at $T$ = {=round(np.log(2) / d**2, -3):,.0f}, with bfloat16's $d$, half of the batch is lost, if tokens are independent.
+# (Ours nearly are: $\sqrt{20} \cdot .0088 = .039$.)
 #
 # **Our completions, of {=length:.0f} tokens, are too short to show an effect.** We trained GRPO on both kinds of samples, without weights and with weights
 # capped at 2, five seeds each. As predicted, no arm differs from a float32 sampler: all five 95 % intervals contain 0. But a loss of two points
