@@ -18,7 +18,7 @@ def batch_errors(n: np.ndarray, ways: dict) -> Figure:
     colors = dict(zip(ways, (GREY, ORANGE, GREEN, BLUE)))
     for name, (off, noise) in ways.items():
         axis.plot(n, np.sqrt(off**2 + noise**2 / n), color=colors[name])
-    axis.set(title="Error of a batch (1: the length of the trainer's mean update)")
+    axis.set(title="Error of a batch (1: the trainer's update)")
     axis.set(xlabel="groups in the batch", xscale="log", ylim=(0, 1.4))
     key(axis, colors, 0.45)
     return figure

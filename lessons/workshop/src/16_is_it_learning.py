@@ -281,7 +281,7 @@ def completion_logps(logits, sequence, n):
 # - Before you suspect a bug, ask whether a healthy run would look the same: loss 0, KL 0 at the start.
 # - Some bugs show in no curve. Only checks find them, by comparing what must be equal.
 #
-# ## For a second reading (5 minutes)
+# ## For a second reading (8 minutes)
 #
 # **The same by computation.** `python -m lessons.clinic RUN` reads the log of a run and names the *class* of its bug, by
 # [rules that one can follow by hand](clinic/RULES.md). In [the benchmark](clinic/README.md#a-benchmark) it judged one run of each change:

@@ -1,4 +1,4 @@
-# %% [markdown] 35 minutes, without the second reading
+# %% [markdown] 40 minutes, without the second reading
 # # 18 · The sampler is not the trainer
 #
 # Real systems sample with one engine and train with another. The model's parameters are the same, the kernels and the precision are not. So
@@ -110,7 +110,7 @@ assert exact[0] < 1e-12 and [f"{x:.2f}" for x in over_length] == ["0.45", "0.50"
 show(batch_errors(np.geomspace(3, 1e5, 100), dict(zip(ways, (none, of_tokens, capped, exact)))))
 
 # %% [text]
-# *Dr. GRPO's update in groups of two, by what is weighted. See the right end first: only the blue line goes on down to 0, because its mean is right.
+# *Dr. GRPO's update in groups of two, by what is weighted; 1 is the length of the trainer's mean update. See the right end first: only the blue line goes on down to 0, because its mean is right.
 # The others stop at {=none[0]:.2f}, {=of_tokens[0]:.2f} and {=capped[0]:.2f}: so far off are their means. In a small batch blue, the noisiest, is worst. Capped at 3: a larger
 # weight counts as 3. (With noise as small as between our float32 trainer and a bfloat16 or float8 sampler, grey would end at {=near[0]:.2f} or {=near[1]:.2f}.)*
 #
