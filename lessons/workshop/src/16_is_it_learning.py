@@ -3,10 +3,10 @@
 #
 # A broken run does not stop. It draws curves, and most of them look reasonable.
 #
-# > **A bug of a known kind can usually be named by which curves leave the range of healthy runs, and in which order.**
+# > **Most bugs show in which curves leave the range of healthy runs, and in which order. A bug that one has seen before can then be named.**
 # >
-# > In our runs, of one small model on one task, 23 of 27 published bugs leave that range. Of six bugs that they had not seen, our rules at first
-# > named one.
+# > In our runs, of one small model on one task, 23 of 27 published bugs leave that range. Of six unseen bugs our rules at first named one, and
+# > misnamed three.
 #
 # Four curves of a run that learns too slowly, first:
 
@@ -36,6 +36,9 @@ def draw(curves, names=LOOK, columns=4):
             axis.set_title(title, fontsize=9, loc="left", color=RED)
         if name == "mismatch":
             axis.set_ylim(-4.5, 0.5)
+    order = sorted((left[name][0], name) for name in names if name in left)
+    words = ", ".join(f"{name} {step}" for step, name in order) or "nothing"
+    figure.suptitle(f"left the band, at step: {words}", fontsize=9)
     return figure
 
 
@@ -64,6 +67,15 @@ assert (n["class right"], n["bug"]) == (23, 27)  # as in the box
 #
 # **A fault of the update shows in the update's metrics before it shows in the samples.**
 #
+# ## In which order to look
+#
+# A step samples, scores and moves. Check the three in this order, in the **first** steps: a fault early in the chain spoils everything after it.
+#
+# 1. *What is sampled*: the reward, the length, the share of silent groups.
+# 2. *What is scored*: `mismatch`. Sampler and trainer have the same weights, so any difference is rounding or a bug.
+# 3. *What is moved*: `grad_norm`, the length of the gradient, `update_norm`, the KL. Is there a gradient, do the weights follow it, does the policy follow the weights?
+# 4. Only then the reward *over time*. It says that something is wrong, rarely what.
+#
 # [The clinic](clinic/README.md) has 27 published bugs and seven harmless changes that look like bugs, all run for 60 steps with `grpo.py`.
 #
 # | word | meaning ([all metrics](../toy_env/README.md#glossary-of-metrics)) |
@@ -74,15 +86,6 @@ assert (n["class right"], n["bug"]) == (23, 27)  # as in the box
 # | `silent` | the share of groups whose completions are all right or all wrong, so that their advantages are 0 |
 # | `length` | the number of tokens of a completion under the mask |
 # | `mismatch` | how far sampler and trainer differ in a token's log-probability before a step's first update; in healthy runs 0 (its logarithm is cut off at −4) |
-#
-# ## In which order to look
-#
-# A step samples, scores and moves. Check the three in this order, in the **first** steps: a fault early in the chain spoils everything after it.
-#
-# 1. *What is sampled*: the reward, the length, the share of silent groups.
-# 2. *What is scored*: `mismatch`. Sampler and trainer have the same weights, so any difference is rounding or a bug.
-# 3. *What is moved*: `grad_norm`, the length of the gradient, `update_norm`, the KL. Is there a gradient, do the weights follow it, does the policy follow the weights?
-# 4. Only then the reward *over time*. It says that something is wrong, rarely what.
 #
 # ## A second run: predict, then look
 #
@@ -112,13 +115,12 @@ for name, curves in firsts.items():
 # %% [text]
 # *Of these four only `silent` leaves the band, in the first step: {=runs["tiled"][silent, 0]:.2f} of the groups, in healthy runs {=band[0, silent, 0]:.2f}.*
 #
-# The reward rises nearly as usual: the mean over other prompts is a baseline, too, only a noisier one
-# ([lesson 6](06_identity.ipynb), exercise 3, shows the same).
+# Under `tiled` the reward rises nearly as usual: the mean over other prompts is a baseline, too, only a noisier one.
 #
 # ## Seven runs
 #
 # Each position of the slider is a run with one of these changes. First write down the last column: which curve should leave the band first, and on
-# which side? Two are done (and not among the runs).
+# which side? Two are filled in; they are not among the seven runs.
 #
 # | candidate | what was changed | leaves first |
 # |---|---|---|
@@ -165,7 +167,8 @@ knob(lambda run: draw(runs[unknown[run - 1]]), run=(1, 7, 1, 1))
 # </details>
 # <details><summary>Run 5</summary>
 #
-# `loss_zero`, which is no bug. Only the loss is outside: its value is 0 and its gradient is unchanged, as every other curve shows.
+# `loss_zero`, which is no bug. Only the loss is outside: its value is 0 (a healthy loss starts near 0, too; its band leaves 0 at step 23). Its
+# gradient is unchanged, as every other curve shows.
 #
 # </details>
 # <details><summary>Run 6</summary>
@@ -204,7 +207,7 @@ knob(lambda run: draw(runs[unknown[run - 1]]), run=(1, 7, 1, 1))
 #
 # ## What no curve shows
 #
-# {=len(hidden) - 1} of the {=len(bugs)} bugs do not leave the band within 60 steps, and our model is immune to one more. A check finds each: it compares what must be equal.
+# {=len(hidden) - 1} of the {=len(bugs)} bugs do not leave the band within 60 steps, and our model is immune to a fourth. Checks find all four: each compares what must be equal.
 #
 # | bug | what was changed | check |
 # |---|---|---|

@@ -5,11 +5,11 @@
 # each token's probability differs a little between the two, and over a completion the differences multiply. Which weight corrects for this,
 # and what does it cost?
 #
-# > **If the sampler and the trainer give a completion different probabilities, weighting it by their ratio makes the mean update right where the
-# > update sums its tokens' gradients; capped, or taken token by token, the weight leaves the mean wrong.**
+# > **If sampler and trainer give a completion different probabilities, weighting the completion by the ratio of the two makes the mean update right
+# > (if the update sums tokens' gradients). Weights that are capped, or taken token by token, do not.**
 # >
-# > The price is noise, which grows with the length. On our completions of 20 tokens nothing of this shows. With independent errors of the size
-# > of our bfloat16 sampler's, completions of 9,000 tokens would keep half of their batch.
+# > The price is noise, which grows with the length. In training on completions of 20 tokens we saw no effect. With independent errors of the size
+# > of our bfloat16 sampler's, a batch of completions of 9,000 tokens would count as half as many.
 #
 # **The smallest case.** The text *aa* has three tokens: a, a and the end. Each engine gives each token a probability:
 #
@@ -22,8 +22,7 @@
 # Of 100 completions the sampler writes *aa* 4 times. The trainer would write it 8 times. So each of the four must count twice, *in all its
 # tokens*. By the tokens' own weights the first a counts .8 times, less than with no weight at all.
 #
-# From here on the example is all 15 texts of at most three letters. The sampler's logits are the trainer's plus noise, far more than between real
-# engines.
+# From here on the example is all 15 texts of at most three letters. The sampler's logits are the trainer's plus noise.
 
 # %% [fold]
 from itertools import product
@@ -101,7 +100,8 @@ def by_cap(*unit, **above):
 ways = {"nothing": ("none",), "tokens, capped at 3": ("token", 3),
         "completions, capped at 3": ("completion", 3), "completions": ("completion",)}
 none, of_tokens, capped, exact = (measure(1.5, *way) for way in ways.values())
-near = [measure(distance, "none")[0] for distance in (0.036, 0.146)]  # row 4 of the last table
+# With the spreads of a completion's w that the last table measures
+near = [measure(distance, "none")[0] for distance in (0.036, 0.146)]
 crossings = groups_needed(*none, *capped), groups_needed(*capped, *exact)
 sampled = token_logps(logits + 1.5 * noise)
 dropped = old.sum(dim=1).exp()[(old - sampled).sum(dim=1).exp() > 3].sum()
@@ -112,7 +112,10 @@ show(batch_errors(np.geomspace(3, 1e5, 100), dict(zip(ways, (none, of_tokens, ca
 # %% [text]
 # *Dr. GRPO's update in groups of two, by what is weighted; 1 is the length of the trainer's mean update. See the right end first: only the blue line goes on down to 0, because its mean is right.
 # The others stop at {=none[0]:.2f}, {=of_tokens[0]:.2f} and {=capped[0]:.2f}: so far off are their means. In a small batch blue, the noisiest, is worst. Capped at 3: a larger
-# weight counts as 3. (With noise as small as between our float32 trainer and a bfloat16 or float8 sampler, grey would end at {=near[0]:.2f} or {=near[1]:.2f}.)*
+# weight counts as 3.*
+#
+# **The picture is a magnifying glass.** With noise as small as between our float32 trainer and a bfloat16 or float8 sampler, the grey line would
+# level off at {=near[0]:.2f} (bfloat16) or {=near[1]:.2f} (float8).
 #
 # ## Why the weight is right
 #
@@ -121,7 +124,8 @@ show(batch_errors(np.geomspace(3, 1e5, 100), dict(zip(ways, (none, of_tokens, ca
 #
 # $$\sum_y \pi_{sampler}(y)\, w(y)\,A\,s(y) = \sum_y \pi_{old}(y)\,A\,s(y)$$
 #
-# (REINFORCE and Dr. GRPO sum. GRPO's ÷ length spoils it: second reading.)
+# ($A$ also holds the mean reward of other completions, the sampler's. It multiplies $w(y)\,s(y)$, whose mean is $\sum_y \pi_{old}(y)\,s(y) = 0$, so it drops
+# out. REINFORCE and Dr. GRPO sum. GRPO's ÷ length spoils it: second reading.)
 #
 # A token's own weight leaves out the others: the prefix that led to it, and the rest that earns the reward, like the end of *aa*.
 #
@@ -172,10 +176,10 @@ def mean_update(old, sampled, As, C):
 #
 # | weighted | off | noise of one group |
 # |---|---|---|
-# | nothing | {=none[0]:.3f} | {=none[1]:.2f} |
-# | tokens, capped at 3 | {=of_tokens[0]:.3f} | {=of_tokens[1]:.2f} |
-# | completions, capped at 3 | {=capped[0]:.3f} | {=capped[1]:.2f} |
-# | completions | 0 | {=exact[1]:.2f} |
+# | nothing | {=none[0]:.4f} | {=none[1]:.3f} |
+# | tokens, capped at 3 | {=of_tokens[0]:.4f} | {=of_tokens[1]:.3f} |
+# | completions, capped at 3 | {=capped[0]:.4f} | {=capped[1]:.3f} |
+# | completions | 0 | {=exact[1]:.3f} |
 #
 # **2. From which batch on?** The second of two ways to weight is noisier, but its mean is less far off. From how many groups on is its squared
 # error smaller?
@@ -248,8 +252,10 @@ d, length = half["spread of tokens"], half["length"]
 assert f"{d:.4f}" == "0.0088" and round(np.log(2) / d**2, -3) == 9000 and 19 < length < 21
 gaps = [gap(runs, U_4 | {"sampler": sampler, "correction": correction}, U_4)
         for sampler, corrections in CORRECTIONS.items() for correction in corrections]
+seeds = {len(select(runs, **U_4, sampler=sampler, correction=correction))
+         for sampler, corrections in CORRECTIONS.items() for correction in corrections}
 lowest, highest = np.transpose([one["interval"] for one in gaps])
-assert len(gaps) == 5 and (lowest < -0.02).all() and (highest > 0).all()
+assert seeds == {5} and len(gaps) == 5 and (lowest < -0.02).all() and (highest > 0).all()
 assert verdicts(runs, ["bfloat16", "float8"]).count("| held: ") == 2
 
 # %% [text]
@@ -260,14 +266,14 @@ assert verdicts(runs, ["bfloat16", "float8"]).count("| held: ") == 2
 # | spread (standard deviation) of a token's $w$: $d$ | {=d:.4f} | {=eighth["spread of tokens"]:.3f} |
 # | spread of a completion's $w$ | {=half["spread of completions"]:.3f} | {=eighth["spread of completions"]:.3f} |
 # | share that is effective at $T$ = 20, by your formula | {=np.exp(-20 * d**2):.3f} | {=np.exp(-20 * eighth["spread of tokens"]**2):.2f} |
-# | how far off the example is with noise that gives this spread, unweighted | {=100 * near[0]:.0f} % | {=100 * near[1]:.0f} % |
 #
 # **Length changes this**: at $T$ = {=round(np.log(2) / d**2, -3):,.0f}, with bfloat16's $d$, half of the batch is lost, if tokens are independent.
 # (Ours nearly are: $\sqrt{20} \cdot .0088 = .039$.)
 #
-# **Our completions, of {=length:.0f} tokens, are too short to show an effect.** We trained GRPO on both kinds of samples, without weights and with weights
-# capped at 2, five seeds each. As predicted, no arm differs from a float32 sampler: all five 95 % intervals contain 0. But a loss of two points
-# could hide in each, and longer completions or other kernels may differ more.
+# **Our completions, of {=length:.0f} tokens, are too short to show an effect.** We trained GRPO on both kinds of samples, without weights and with
+# completions' weights capped at 2, and on bfloat16 with tokens' weights, too: five arms of five seeds. As predicted, none differs from a float32 sampler: all
+# five 95 % intervals contain 0. But a loss of two points could hide in each, and no weight is exact here: GRPO divides by the length.
+# Longer completions or other kernels may differ more.
 #
 # ## To remember
 #
@@ -281,13 +287,12 @@ assert verdicts(runs, ["bfloat16", "float8"]).count("| held: ") == 2
 # `vllm_importance_sampling_mode`. The default is the last, with a cap of 3. In our example it drops the texts that the trainer would write {=dropped:.0%} of
 # the time; where weights stay near 1 it drops nothing. In verl 0.9.1 `rollout_is` is `token` or `sequence`, capped at 2, and off by default.
 #
-# **Why dividing by the length spoils it.** $A$ contains the mean reward of the sampler's group, not of the trainer's. Times a summed score, which
-# has mean 0, the other completions' part of it drops out. Divided by its length, a score no longer has mean 0, so the sampler's mean reward stays
+# **Why dividing by the length spoils it.** Divided by its length, a score no longer has mean 0, so the sampler's mean reward stays
 # in the update: in the example GRPO's ÷ length leaves the mean update {=over_length[0]:.2f} of its length off without a weight, and {=over_length[1]:.2f} with it. GRPO's $\sigma$ is that of the sampler's
 # groups, too. So TRL's default, which sums but divides by $\sigma$, is not corrected exactly.
 #
 # **One ratio for both tasks.** The clip bounds what our updates have moved. The weight corrects for the engines. So the clip should look at
 # $\rho = \pi/\pi_{old}$ alone, where $\pi$ is the trainer's policy now. If one puts the sampler's log-probabilities in place of the old ones, the clip
 # sees $\rho w$, and stops tokens that no update has moved. GSPO ([2507.18071](https://arxiv.org/abs/2507.18071)) clips the mean ratio of a completion, in a published range of 3e-4
-# down and 4e-4 up. With our bfloat16 the log-ratio per token of completions of {=length:.0f} tokens spreads by about {=10_000 * half["spread of completions"] / length:.0f}e-4, so rounding alone would put most of
-# them outside. (Longer ones stay inside more often.)
+# down and 4e-4 up (our script's is thirty times as wide: [lesson 14](14_staleness.ipynb)). With our bfloat16 the log-ratio per token of completions of {=length:.0f} tokens spreads by about {=10_000 * half["spread of completions"] / length:.0f}e-4, so rounding alone would put most of
+# them outside the published range. (Longer ones stay inside more often.)
