@@ -304,7 +304,7 @@ def youden(t, a, b):
 # - Errors that follow a rule are another reward, and the reward rises all the same. Our model found the last digit and shortness, not the rare
 #   0; a larger one may find rare forms.
 #
-# ## For a second reading (10 minutes)
+# ## For a second reading (12 minutes)
 #
 # **Why easy prompts reverse the order.** Swap the words right and wrong: $p$ becomes $1-p$, acceptances become rejections, and a group's mean takes
 # no notice. With equally noisy scores, rejections would cost more above $p$ = ½. Our base model's wrong scores are noisier, so it takes

@@ -281,7 +281,7 @@ assert verdicts(runs, ["bfloat16", "float8"]).count("| held: ") == 2
 # - A cap trades noise for a wrong mean. In our example, the larger the batch, the higher the cap that pays.
 # - Print the spread of the completions' weights before you correct for it: over our twenty tokens even float8 has only {=eighth["spread of completions"]:.2f}.
 #
-# ## For a second reading (8 minutes)
+# ## For a second reading (10 minutes)
 #
 # **What libraries do.** In TRL 1.16 the rows of the table of caps are the values `token_truncate`, `sequence_truncate` and `sequence_mask` of
 # `vllm_importance_sampling_mode`. The default is the last, with a cap of 3. In our example it drops the texts that the trainer would write {=dropped:.0%} of

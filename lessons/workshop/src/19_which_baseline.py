@@ -301,7 +301,7 @@ def noise_ratio(p, G, a_right, a_wrong):
 # Here the course ends. You now know what each script's advantage does to one prompt, and that a table of rules is also a table of learning rates.
 
 # %% [text]
-# ## For a second reading (10 minutes)
+# ## For a second reading (12 minutes)
 #
 # **One knob from RLOO to $A = R$.** Add κ imaginary wrong completions to the others:
 #
