@@ -63,9 +63,9 @@ def placed(k: int, lengths: list[int], C: int, powers=(0, 1)) -> np.ndarray:
     return advantages / [G * C, sum(lengths)]
 
 
-def sampled_update(pi, sampler, R):
-    """The mean of R times the score, over all of the sampler's answers."""
-    return sampler * R - (sampler * R).sum() * pi
+def sampled_update(pi, sampler, R, times=1):
+    """The mean of R times the score, over all of the sampler's answers, some times as long."""
+    return times * (sampler * R - (sampler * R).sum() * pi)
 
 
 def online_update(pi, sampler, R):
@@ -158,7 +158,7 @@ TRAINED = {
         "right": "the base writes, ÷ all",
         "mistakes": {
             "the policy writes, ÷ all": online_update,
-            "the base writes, ÷ kept": kept_update,
+            "the base writes, ÷ kept\n(half of its batch)": partial(sampled_update, times=2),
         },
         "labels": ("updates", "p of a hard prompt"),
     },
