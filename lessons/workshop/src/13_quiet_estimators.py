@@ -6,15 +6,15 @@
 # $\nabla p$ on average, the gradient of its success probability ([lesson 7](07_group_size.ipynb)). A single batch is noisy. Does subtracting the mean
 # make it quieter?
 #
-# > **Subtracting the mean reward makes one prompt's update quieter, unless the scores of its wrong completions are much longer than those of its
-# > right ones: about 1.6 times as long, if half are right and groups have eight.**
+# > **Subtracting the mean reward makes one prompt's update quieter, unless its wrong completions' scores are much longer than its right ones': with half
+# > right, in groups of eight, if their mean squared length is over 2.5 times as large.**
 # >
-# > In two of our three base models subtracting the mean lowered the cosine of a batch's update with the mean gradient of many prompts, by .07 and .15;
-# > in the third it raised it by .15.
+# > Subtracting it turned a batch's update away from the mean gradient of many prompts in two of our three base models (cosine −.07, −.15) and towards
+# > it in the third (+.15).
 #
 # **The smallest case.** Half of a prompt's completions are right. With a number $b$ subtracted from the rewards, a right completion adds $(1-b)\,s$
 # to the update, a wrong one $-b\,s$. For every constant $b$ the mean is $\nabla p$ ([lesson 1](01_score_function.ipynb)): the signal. The rest is noise, so the
-# quietest $b$ is that with the smallest mean square. Let the scores of one kind be twice as long, with squared lengths of 4 against 1:
+# quietest $b$ is that with the smallest mean square. Let the squared lengths of the two kinds' scores be 4 and 1:
 #
 # | | $b = 0$: nothing | $b = ½$: the mean reward | $b = 1$ |
 # |---|---|---|---|
@@ -32,7 +32,7 @@ import torch
 from algorithms import rloo
 from lessons import identity
 from lessons.experiments import baselines, estimators, weights
-from lessons.experiments.grid import change, load_runs, markdown, select
+from lessons.experiments.grid import load_runs, markdown, select
 from lessons.experiments.paired import difference
 from lessons.workshop.kit import check, knob, show
 from lessons.workshop.parts.lesson_13 import mean_squares, three_rules
@@ -132,18 +132,9 @@ def gaps(arm, reference, length):
 
 quieter, larger, decided = weights.ahead(runs)
 assert quieter == larger == decided
-of_power = {name: [gap for length in by_length for kept in (True, False)
-                   for gap in gaps((name, kept), ("σ^1", kept), length)]
-            for name in weights.POWERS if name != "σ^1"}
-
-
-def shown(gap):
-    return change(gap).replace("+", "")
-
-
-lowest, *_, highest = sorted(of_power["σ^2"], key=lambda gap: gap["difference"])
-cubed = max(of_power["σ^3"], key=lambda gap: gap["difference"])
-undecided = sum(np.prod(gap["interval"]) <= 0 for gap in of_power["σ^2"])
+of_two = [gap for length in by_length for kept in (True, False)
+          for gap in gaps(("σ^2", kept), ("σ^1", kept), length)]
+lowest, *_, highest = sorted(of_two, key=lambda gap: gap["difference"])
 largest = max(abs(100 * gap["difference"]) for gap in (lowest, highest))
 costly = [worth("σ^2", "no baseline")[0], worth("no baseline", "σ^2")[2]]
 assert largest <= 2 and [round(x, 1) for x in costly] == [1.5, 2.3]
@@ -211,15 +202,16 @@ def noise_ratio(R, scores):
 
 
 # %% [markdown]
-# Above 1, subtract nothing. As you know from lesson 1's exercise 2, this is so exactly if
+# If your ratio is above 1, subtract nothing. As you know from lesson 1's exercise 2, it is exactly if
 #
 # $$\frac{a_-}{a_+} > \frac{2-p}{1-p} = 1 + \frac1q$$
 #
-# At $p = ½$ the limit is 3, at .9 it is 11. (These are squares: wrong scores must be $\sqrt3 = 1.7$ times as long.)
+# At $p = ½$ the limit is 3, at .9 it is 11.
 #
-# **In a group the limit is lower, because $b$ varies.** Let $b$ be the mean of the $G - 1$ others. At $G = 8$ and $p = ½$ its variance is
+# **In a group the limit is lower, because $b$ varies.** Let $b$ be the mean of the $G - 1$ others. (Dr. GRPO's own mean changes only the length of the
+# step: [lesson 3](03_group_baseline.ipynb).) Assume that a group's update is mostly noise: then, again, the mean square decides. At $G = 8$ and $p = ½$ the variance of $b$ is
 # $pq/7 = .036$, so both $(1-b)^2$ and $b^2$ have the mean $.25 + .036 = .286$. The mean square $½ \cdot .286\,(a_+ + a_-)$ equals that of $b = 0$,
-# $½\,a_+$, at $a_-/a_+ = 2.5$: wrong scores 1.6 times as long. At $p = ½$ the
+# $½\,a_+$, at $a_-/a_+ = 2.5$. At $p = ½$ the
 # limit is $3 - 4/G$: **1 in groups of two, 2.5 in groups of eight, 3 in large ones.** (For every $p$: [lesson 19](19_which_baseline.ipynb).)
 
 # %% [text]
@@ -270,13 +262,9 @@ def completions_for(target, cosine, n):
 #
 # ## The limit: a batch has many prompts
 #
-# The rule speaks of one prompt. For whole batches it held in five of six cases: the three models, before training and after 20 steps of GRPO. It failed on expressions
-# after 20 steps: it recommends no baseline for {=later:.0f} % of the prompts, yet the cosine is {=table["no baseline"][3]:.2f} without and {=table["σ^2"][3]:.2f} with one. After 60 steps our
-# measurements disagree (second reading).
-#
-# So $a_-/a_+$, which a run can measure, tells which rule to try first. Here the noisier one needed 1.5 to 2.3 times as many
-# completions. **But less noise need not mean more learning.** On expressions the base model's ratio says "subtract"; yet in
-# [lesson 19](19_which_baseline.ipynb) subtracting nothing trained best.
+# The rule is about one prompt's noise; $a_-/a_+$, which a run can measure, says what to try first. For whole batches it named the quieter rule in five of six cases:
+# three models, before training and after 20 steps of GRPO (means of three repetitions). **And the quieter rule need not train better.** On expressions the base
+# model's ratio says "subtract"; yet in [lesson 19](19_which_baseline.ipynb) subtracting nothing trained best.
 #
 # ## To remember
 #
@@ -284,12 +272,11 @@ def completions_for(target, cosine, n):
 # - ÷ σ only changes how much whole groups count, at $G = 8$ by a factor of 1.51 at most.
 # - A higher cosine saves completions: the number needed grows like $\cos^2/(1 - \cos^2)$. But the quieter rule need not train better.
 #
-# ## For a second reading (12 minutes): does quiet mean fast?
+# ## For a second reading (15 minutes): does quiet mean fast?
 #
-# **σ or σ²: small differences, both ways.** As a group's weight σ makes GRPO, σ² Dr. GRPO. We trained with such powers, every optimizer step scaled
-# to one length: ten seeds, two tasks, three lengths of step, with and without ÷ length. Of {=len(of_power["σ^2"])} comparisons of σ² with σ, at the end and over training, {=undecided} intervals contain 0,
-# and none exceeds {=largest:.1f} points of accuracy. Larger powers tend to be ahead, σ³ by up to {=shown(cubed)} points. Noise need not be the reason: in {=quieter} of {=decided} significant comparisons on five new
-# seeds the quieter arm was ahead, but it also had the larger power.
+# **σ or σ²: small differences, both ways.** As a group's weight σ makes GRPO, σ² Dr. GRPO. We trained with either, every optimizer step scaled
+# to one length: ten seeds, two tasks, three lengths of step, with and without ÷ length. Of {=len(of_two)} comparisons, at the end and over training, none exceeds
+# {=largest:.1f} points of accuracy: σ or σ² hardly matters, as said above.
 #
 # **Without ÷ length** GRPO gains {=min(undivided[0]):.1f} to {=max(undivided[0]):.1f} points over training on arithmetic, and at most {=max(undivided[1]):.1f} on expressions.
 #
@@ -299,13 +286,14 @@ def completions_for(target, cosine, n):
 # $$\mathbb E\,\langle g, \Delta m\rangle = \sigma\,\|\Delta m\|^2, \qquad
 # \mathbb E\,\|g\|^2 = \sigma^2\,\|\Delta m\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
 #
-# Progress *for its own prompt* is σ on average, the same for $k$ and $G-k$. The last term is noise: of the two the longer update is the noisier one.
-# Progress *along the gradient of all prompts* may differ. On arithmetic before training groups with one wrong completion of eight have {=lone[0]:.0%} of the squared length
-# and {=lone[1]:.0%} of it. After 60 steps of training groups with one or two wrong are {=min(few):.0%} to {=max(few):.0%} of the mixed groups and make {=min(late_progress):.0%} to {=max(late_progress):.0%} of it: noisy, but
+# Progress *for its own prompt* is σ on average, the same for $k$ and $G-k$. The last term is noise: so of $k$ and $G-k$, the one whose update is longer is noisier.
+# Progress *along the gradient of all prompts* may differ. On arithmetic before training groups with one wrong completion of eight bring {=lone[0]:.0%} of the squared length
+# and {=lone[1]:.0%} of the progress. After 60 steps of training groups with one or two wrong are {=min(few):.0%} to {=max(few):.0%} of the mixed groups and bring {=min(late_progress):.0%} to {=max(late_progress):.0%} of the progress: noisy, but
 # dropping them costs {=min(costs):.0f} to {=max(costs):.0f} points of accuracy.
 #
-# **Expressions after 60 steps.** The cosine is {=late[0]:.2f} without and {=late[1]:.2f} with the mean subtracted here, {=in_19[0]:.2f} and {=in_19[1]:.2f} in lesson 19: three repetitions
-# each are too few to decide.
+# **The sixth case: expressions after 20 steps.** The rule recommends no baseline for {=later:.0f} % of the prompts, yet the cosine is {=table["no baseline"][3]:.2f} without and {=table["σ^2"][3]:.2f} with
+# the mean subtracted. After 60 steps it is {=late[0]:.2f} and {=late[1]:.2f} here, {=in_19[0]:.2f} and {=in_19[1]:.2f} in lesson 19: three repetitions
+# each, which point both ways, are too few to decide.
 #
 # Sources: the length as "exactly the group reward standard deviation": [2607.00152](https://arxiv.org/abs/2607.00152), §3; the best baseline:
 # [Greensmith, Bartlett and Baxter 2004](https://www.jmlr.org/papers/v5/greensmith04a.html). Measured by `lessons/experiments/estimators.py`
