@@ -50,13 +50,13 @@ def blame(text: str, values: dict, advantages: dict, slip: int | None, title: st
 
 
 def errors_by_lambda(lambdas: np.ndarray, errors: dict) -> Figure:
-    """Lesson 15: the error of the gradient against λ, (lambdas,), by the number of completions that
-    a critic was trained on; a dot at the lowest."""
+    """Lesson 15: the error of the gradient against λ, (lambdas,), by critic; a dot at
+    the lowest."""
     figure, axis = new_figure(7.5, 3.3)
-    for (n, error), color in zip(errors.items(), (GREY, WRONG, ORANGE, RIGHT)):
-        curve(axis, lambdas, error, color, label=f"{n:,}", at=0, xytext=(-8, 0), ha="right")
+    for (name, error), color in zip(errors.items(), (GREY, WRONG, ORANGE, RIGHT)):
+        curve(axis, lambdas, error, color, label=name, at=0, xytext=(-8, 0), ha="right")
         axis.plot(lambdas[error.argmin()], error.min(), "o", color=color)
-    axis.set(yscale="log", xlabel="λ", xlim=(-0.2, 1.05))
+    axis.set(yscale="log", xlabel="λ", xlim=(-0.25, 1.05))
     axis.set_title("Squared error of the gradient (REINFORCE: 1)")
     ticks(axis.yaxis, [0.1, 1, 10])
     ticks(axis.xaxis, [0, 0.2, 0.4, 0.6, 0.8, 1])
