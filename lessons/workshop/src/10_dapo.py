@@ -3,14 +3,14 @@
 #
 # GRPO (group relative policy optimization) learns nothing from a **silent** group, whose completions are all right or all wrong: its
 # advantages are 0. All other groups are **mixed**. What should take the place of a silent group in the batch? DAPO (decoupled clip and
-# dynamic sampling policy optimization) draws another prompt and calls this *dynamic sampling*. One published run that is called DAPO draws
-# the same prompt again.
+# dynamic sampling policy optimization) draws another prompt and calls this *dynamic sampling*. One published run that is called DAPO
+# ([2607.00152](https://arxiv.org/abs/2607.00152)) draws the same prompt again.
 #
-# > **Replacing silent groups by groups of *other* prompts, as DAPO does, keeps the direction of GRPO's expected update and only lengthens it;
-# > drawing the *same* prompt again until its completions disagree turns it towards very hard and very easy prompts.**
+# > **Replacing silent groups by groups of *other* prompts, as DAPO does, only lengthens GRPO's expected update; drawing the *same* prompt again
+# > until its completions disagree turns it towards very hard and very easy prompts.**
 # >
-# > The loss must be a mean over groups (with DAPO's mean over tokens this is only approximate). In groups of 8, a prompt solved once in a hundred
-# > times weighs 1.4 times as much as one solved every second time; redrawn, 18 times.
+# > The first half holds if the loss is a mean over groups; with DAPO's own token mean it is approximate, how closely we have not measured. In
+# > groups of 8 a prompt solved once in a hundred times weighs 1.4 times as much as one solved every second time; redrawn, 18 times.
 #
 # **Two prompts by hand.** A hard prompt's group is silent with probability $S = .9$, a medium one's with $S = .5$. GRPO draws 100 groups of each.
 # (A prompt's **weight** is the factor before $\nabla p$, the gradient of its success probability, in the expected update: [lesson
@@ -22,7 +22,7 @@
 # | share of GRPO's batch | ½ | ½ |
 # | share of DAPO's batch, mixed groups alone | 10/60 | 50/60 |
 # | so the share is multiplied by | ⅓ | 5/3 |
-# | mean update of its mixed groups, over that of all its groups | 10 times | 2 times |
+# | its mixed groups' mean update ÷ the mean over all its groups | 10 times | 2 times |
 # | **weight over GRPO's: other prompts (DAPO)** | **10/3** | **10/3** |
 # | **weight over GRPO's: same prompt redrawn** | **10** | **2** |
 #
@@ -33,6 +33,8 @@
 # each prompt weighs in the update. The slider limits the draws of the same prompt.
 
 # %% [fold]
+from itertools import pairwise
+
 import numpy as np
 import torch
 
@@ -202,16 +204,19 @@ def fill(sample, prompts, P):
 
 
 # %% [markdown]
-# GRPO and DAPO choose short completions, DAPO in fewer updates. **With the bug the policy chooses long ones, and is right less often:** hard
-# prompts are nearly always silent, so redrawing them multiplies their weight.
+# GRPO and DAPO choose short completions, DAPO in fewer updates. **With the bug the policy chooses long ones, and is right less often** (.305, less
+# .03 times the share of long ones). At the start a hard prompt's group ($p = .03$) is silent in nearly four cases of five, an easy one's
+# ($p = .55$) in one of a hundred. So redrawing multiplies the hard prompts' weight by almost 5.
 #
-# The published "DAPO" run redraws like this, with at most four draws in all
-# ([2607.00152](https://arxiv.org/abs/2607.00152), called the identity paper here). What it shows is redrawing, not DAPO.
+# The published "DAPO" run redraws like this, with at most four draws in all. What it shows is redrawing, not DAPO.
 #
 # (`dapo.py` draws whole batches of new prompts until enough groups are mixed.)
 
 # %% [fold]
 results, aime = compare_tables.load(), compare_tables.AIME_2024
+added = [None] + [after - before for before, after in pairwise(aime)]
+at_start = identity.silent_rate(np.array([0.03, 0.55]), 8)  # hard and easy, half of them long
+assert [*at_start.round(2)] == [0.78, 0.01] and 4.5 < 1 / (1 - at_start[0]) < 5
 ours = compare_tables.steps_of(results["ablation"])  # rows of arm, accuracy, change
 without_kl = paired.difference(*(results[name]["arms"]["GRPO"]["at_budget"]["seeds"]
                                  for name in ("no_kl", "shared")))
@@ -252,16 +257,18 @@ rises = np.greater(after["entropy"]["seeds"], before["entropy"]["seeds"]).sum()
 #
 # *(On top of DAPO's other changes, in a setting where the limit on length and the clip act: no KL term, at most 36 tokens, 16 updates a batch.)*
 #
-# We do not know why. (GRPO with a larger batch would train on as many mixed groups, at the same cost.) And DAPO as a whole gains little or
-# nothing: in the setting of the [front page](../README.md) it differs from GRPO by {=change(main).strip("*")} points, and from GRPO without its KL
-# term by {=change(no_kl).strip("*")}.
+# We do not know why. (We did not compare with a larger batch, which would train on as many mixed groups at the same cost.)
+#
+# **And DAPO as a whole?** In the setting of the [front page](../README.md) it ends above GRPO, by {=change(main).strip("*")} points, and below GRPO without
+# its KL term: {=change(no_kl).strip("*")}. There dropping the KL term, one of DAPO's changes, alone did more ({=kl_gain}) than all of them
+# together.
 #
 # ## To remember
 #
-# - Replacing silent groups by *other* prompts: GRPO's expected direction, a longer step. (If the loss is a mean over groups. With DAPO's
-#   token mean this is approximate; we have not measured how closely it holds.)
+# - Replacing silent groups by *other* prompts: GRPO's expected direction, a longer step, if the loss is a mean over groups.
 # - Redrawing the *same* prompt: another algorithm. A hard prompt's weight grows like $1/p$.
-# - A longer step is no reason to learn better. In our runs dynamic sampling gains, and we do not know why.
+# - A longer step is no reason to learn better. In our runs dynamic sampling gains, and we do not know why; DAPO as
+#   a whole ends below GRPO without its KL term.
 #
 # ## For a second reading (15 minutes): cost, and DAPO's other changes
 #
@@ -290,27 +297,27 @@ def wasted(p, G):
 
 # %% [text]
 # **The cost grows as prompts are solved.** In the run of `dapo.py` whose log the [clinic](clinic/README.md) publishes, silence rises from {=100 * silent[:10].mean():.0f} % of
-# the groups in the first ten steps to {=100 * silent[-10:].mean():.0f} % in the last ten. Its mean, {=100 * silent.mean():.0f} %, would by exercise 3 cost {=at_the_mean:.1f} completions for each
-# one trained on. It was {=in_log:.1f}: the late steps cost most, and the script discards what is left over of a batch.
+# the groups in the first ten steps to {=100 * silent[-10:].mean():.0f} % in the last ten. Its mean, {=100 * silent.mean():.0f} %, would cost 1/(1 − {=silent.mean():.2f}) = {=at_the_mean:.1f} completions for
+# each one trained on. It was {=in_log:.1f}: the late steps cost most, and the script discards what is left over of a batch.
 #
 # **DAPO's table, and ours.** Each row adds one change.
 #
 # | | AIME 2024 | ours |
 # |---|---|---|
 # | GRPO | {=aime[0]} | {=ours[0][1]} |
-# | overlong filtering: cut completions do not train | {=aime[1]} | {=ours[1][2]} |
-# | clip-higher: where $A > 0$, 1.28 instead of 1.2 | {=aime[2]} | {=ours[2][2]} |
-# | overlong punishment: up to 1 less near the limit | {=aime[3]} | {=ours[3][2]} |
-# | token mean ([lesson 5](05_length.ipynb)) | {=aime[4]} | {=ours[4][2]} |
-# | dynamic sampling | {=aime[5]} | {=ours[5][2]} |
+# | overlong filtering: cut completions do not train | +{=added[1]} | {=ours[1][2]} |
+# | clip-higher: where $A > 0$, 1.28 instead of 1.2 | +{=added[2]} | {=ours[2][2]} |
+# | overlong punishment: up to 1 less near the limit | +{=added[3]} | {=ours[3][2]} |
+# | token mean ([lesson 5](05_length.ipynb)) | +{=added[4]} | {=ours[4][2]} |
+# | dynamic sampling | +{=added[5]} | {=ours[5][2]} |
 #
-# *AIME 2024: score in % ([Table 1](https://arxiv.org/abs/2503.14476), no seeds). Ours: accuracy, then changes in points (95 % intervals, {=seeds} seeds;
+# *AIME 2024: score in %, then changes in points ([Table 1](https://arxiv.org/abs/2503.14476), no seeds). Ours: accuracy, then changes (95 % intervals, {=seeds} seeds;
 # bold: corrected p < .05), in the setting of "Does it learn better?"*
 #
 # **Why clip-higher?** Entropy collapses, says the paper, because a rare token stops being pushed up after a small gain. (A wider *lower* range
 # would let it fall to 0.) Here entropy rises in {=rises} of {=seeds} seeds: not clear.
 #
-# **Why no KL term?** Reasoning must leave the reference anyway. Here GRPO gains {=kl_gain} points without it.
+# **Why no KL term?** Reasoning must leave the reference anyway. Our GRPO, too, gains without it (above).
 #
-# Sources: DAPO, [2503.14476](https://arxiv.org/abs/2503.14476), sections 2.3 and 3.1-3.4, Eq. 7-13; the identity paper,
-# [2607.00152](https://arxiv.org/abs/2607.00152), for the run. The weights are ours.
+# Sources: DAPO, [2503.14476](https://arxiv.org/abs/2503.14476), sections 2.3 and 3.1-3.4, Eq. 7-13; the run:
+# [2607.00152](https://arxiv.org/abs/2607.00152). The weights are ours.
