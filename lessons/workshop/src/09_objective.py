@@ -4,14 +4,14 @@
 # GRPO (group relative policy optimization) divides a group's advantages by σ, the standard deviation of its rewards. Dr. GRPO ("GRPO done
 # right") does not. That one line decides how much a prompt counts.
 #
-# > **Dr. GRPO weighs all prompts alike; GRPO weighs very hard and very easy ones more than medium ones, but less than 1.5 times as much in
-# > groups of 8, and in groups of 2 or 3 just as much.**
+# > **Dr. GRPO climbs the mean solve rate, GRPO a function steeper at both ends: very hard and very easy prompts count more, in groups of 8 by
+# > less than half, in groups of 2 or 3 not at all.**
 # >
-# > A published comparison of the two measured mostly the length of their steps: after first steps of equal length, the hardest prompts end at
-# > solve rates of .993 and .991. Where prompts compete, the weight shows.
+# > A published comparison of the two measured mostly the length of their steps: after equal first steps the hardest prompts end at solve rates
+# > of .993 and .991. Where one prompt's gain is another's loss, the weight shows: .027 against .012.
 #
 # The expected update of a prompt is a number times $\nabla p$, the gradient of its success probability. That number is the prompt's **weight**.
-# (Rewards of 0 and 1, first update after sampling, scores summed over tokens, no KL (Kullback–Leibler) term.) A large weight is not a long step: a
+# A large weight is not a long step: a
 # coin with a logit of its own has $\nabla p = p(1-p)$, small for a hard prompt. A hard prompt ($p = .05$) against a medium one
 # ($p = .5$), groups of 8, as ratios:
 #
@@ -20,7 +20,8 @@
 # | Dr. GRPO | 1 | .19 | .19 |
 # | GRPO | 1.33 | .19 | .25 |
 #
-# So GRPO moves hard prompts little, too, though more than Dr. GRPO.
+# So GRPO, too, moves hard prompts little. (Rewards of 0 and 1, first update after sampling, scores summed over
+# tokens, no KL (Kullback–Leibler) term.)
 
 # %% [fold]
 import math
@@ -68,7 +69,7 @@ show(grpo_weights())
 # the easiest weigh {=edge[8]:.2f} times as much as a medium one; in groups of 64, {=edge[64]:.0f} times. Dashed: the limit, which has no bound.*
 #
 # [Lesson 6](06_identity.ipynb)'s paper ([2607.00152](https://arxiv.org/abs/2607.00152), "the paper" from here) takes that limit: at $p = .05$ "more
-# than twice the weight of a coin-flip prompt". In groups of 8 it is 1.33 times. (The effect is milder at finite $G$, it says itself.)
+# than twice the weight of a coin-flip prompt". In groups of 8 it is 1.33 times. (At finite $G$ it is milder, the paper adds.)
 #
 # What is climbed? A function $J$ of $p$ with this gradient:
 #
@@ -125,10 +126,16 @@ for size in (3, 8, 64):
     pairs = zip(rivals["GRPO", size], rivals["Dr. GRPO", size])
     gap[size] = 100 * np.array([a.hard[-1] - b.hard[-1] for a, b in pairs])
 at_end = {arm: 100 * np.mean([one.hard[-1] for one in runs]) for arm, runs in rivals.items()}
-quarter = [one.p[np.argsort(start(seed), kind="stable")[: len(one.p) // 4]]
-           for seed, one in enumerate(rivals["GRPO", 64])]
-solved, sunk = (100 * np.mean(chosen) for chosen in (np.array(quarter) > 0.5,
-                                                     np.array(quarter) < 0.01))
+quarter = {arm: np.array([one.p[np.argsort(start(seed), kind="stable")[: len(one.p) // 4]]
+                          for seed, one in enumerate(runs)]) for arm, runs in rivals.items()}
+solved = {arm: 100 * np.mean(p > 0.5) for arm, p in quarter.items()}
+sunk = 100 * np.mean(quarter["GRPO", 64] < 0.01)
+for arm in rivals:  # the solved few make up the mean
+    assert 0.9 * at_end[arm] < solved[arm] < 1.1 * at_end[arm] or arm[1] == 3
+p0 = start(0)
+rate = controlled_run.matched_learning_rate("Dr. GRPO", p0, 8, 0.5)
+quiet = run("Dr. GRPO", p0, 0, G=2000, compete=1.0, learning_rate=rate)  # little noise
+assert quiet.hard[-1] < 1e-4
 before = 100 * np.mean([one.hard[0] for one in rivals["GRPO", 8]])
 assert max(at_end[arm] for arm in at_end if arm != ("GRPO", 64)) < before
 assert [round(ends[name], 3) for name in ("GRPO", MATCHED)] == [0.993, 0.991]
@@ -155,19 +162,21 @@ assert len(seeds) == 10 and gap[64].min() > gap[8].mean()
 # | one learning rate | {=ends["GRPO"]:.3f} | {=ends["Dr. GRPO"]:.3f} |
 # | first steps equally long | {=ends["GRPO"]:.3f} | {=ends[MATCHED]:.3f} |
 #
-# (Four seeds. On the way, at equal progress, GRPO leads by at most {=lead(.7):.1f} points.) **With equal first steps the gap is nearly gone:** all prompts
-# rise towards 1, and the weights decide only the order.
+# (Four seeds. On the way, at equal progress, GRPO's lead is at most {=lead(.7):.1f} points.) **With equal first steps the gap is nearly gone:** either way
+# all prompts rise towards 1.
 #
-# **Where prompts compete, the weight shows.** Now we subtract the mean push from every prompt, so that one prompt's gain is the others' loss.
-# The first steps are again equally long. The hardest quarter starts at {=before / 100:.4f} and ends at
+# **Where prompts compete, the weight shows.** Each prompt's logit now moves by its own push minus the mean of all pushes, so the logits' mean
+# stays put, and one prompt's gain is the others' loss. First steps are again equally long. The hardest quarter starts at {=before / 100:.4f} and ends at
 #
 # | | GRPO | Dr. GRPO |
 # |---|---|---|
 # | G = 8 | {=at_end["GRPO", 8] / 100:.4f} | {=at_end["Dr. GRPO", 8] / 100:.4f} |
 # | G = 64 | {=at_end["GRPO", 64] / 100:.4f} | {=at_end["Dr. GRPO", 64] / 100:.4f} |
 #
-# (Ten seeds.) But GRPO at G = 64 saves few prompts: {=solved:.1f} % of the quarter end above ½, {=sunk:.0f} % below .01. (A caricature: real prompts share
-# parameters, and may help each other.)
+# (Ten seeds.) GRPO at G = 64 saves few prompts: {=solved["GRPO", 64]:.1f} % of the quarter end above ½, {=sunk:.0f} % below .01. Dr. GRPO's
+# weight is the same at both G, but chance lifts {=solved["Dr. GRPO", 8]:.1f} % above ½ at G = 8, {=solved["Dr. GRPO", 64]:.1f} % at G = 64. (With hardly any noise,
+# G = 2,000, the quarter ends below .0001. Real prompts share parameters,
+# and may help each other.)
 #
 # ## The formula in code
 #
@@ -208,14 +217,14 @@ def grpo_weight(p, G):
 #
 # ## Compare the rules
 #
-# Move G upwards from 2. Then try the mean over the right completions (rejection sampling), and MaxRL (maximum likelihood reinforcement
+# Move G upwards from 2. Then try the mean over right completions (rejection sampling), and MaxRL (maximum likelihood reinforcement
 # learning), whose advantage is $(R - \mu)/\mu$, with the group's mean reward $\mu$.
 
 # %%
 knob(weight_and_objective, rule=list(NAMES), G=(2, 64, 1, 8))
 
 # %% [markdown]
-# *Left: the weight. Right: what is climbed. GRPO favours easy prompts as much as hard ones, the two others only hard ones.*
+# *Left: the weight. Right: what is climbed. GRPO favours easy prompts as much as hard ones; rejection sampling and MaxRL favour only hard ones.*
 #
 # **2. Rejection sampling climbs log p, cut off after G terms.** The mean of the scores of the right completions (0 if none is right) has the
 # weight $(1 - q^G)/p$. Since $p = 1 - q$, this is a geometric sum. Which $J$ with $J(0) = 0$ has this derivative?
@@ -244,8 +253,8 @@ def climbed(p, G):
 # ## To remember
 #
 # - The expected update of a prompt is its weight $w(p)$ times $\nabla p$, and training climbs the integral of $w$.
-# - Dr. GRPO climbs $p$. GRPO's weight is constant at G = 2 and 3; at G = 8 the extremes weigh {=edge[8]:.2f} times a medium prompt.
-# - The published comparison measured mostly the length of the steps; where prompts compete, the weight matters.
+# - Dr. GRPO climbs $p$. So does GRPO at G = 2 and 3, where its weight is constant; at G = 8 the extremes weigh {=edge[8]:.2f} times a medium prompt.
+# - In the published comparison step length made the gap. Where prompts compete, the weight matters.
 #
 # ## For a second reading (15 minutes): the bound at every G, the limit, MaxRL
 #
@@ -259,7 +268,7 @@ def climbed(p, G):
 #
 # **The limit.** As $G \to \infty$, $j/(G-1)$ tends to $p$, and the difference to $\frac{q}{\sqrt{pq}} + \frac{p}{\sqrt{pq}} = \frac{1}{\sqrt{pq}}$. With
 # $p = \sin^2 u$ its integral is $2u = 2\arcsin\sqrt p$ (also Thrampoulidis et al., [2510.23049](https://arxiv.org/abs/2510.23049)). Convergence is
-# slow: at G = 64, $J(1)$ still falls short of π by {=100 - 100 * J_1[64] / np.pi:.0f} %.
+# slow: at G = 64, $J(1)$ falls short of the limit's $J(1) = \pi$ by {=100 - 100 * J_1[64] / np.pi:.0f} %.
 #
 # **How much does MaxRL favour hard prompts?** As $p \to 0$ only $j = 0$ is left. A right completion is then the only one: $\mu = \frac1G$, and its
 # advantage is $(1 - \frac1G)/\frac1G = G - 1$; a wrong one has 0. As $p \to 1$ only $j = G - 1$ is left: a right one has 0, a wrong one $-1$. So the
