@@ -14,7 +14,7 @@
 #
 # $$g \;=\; \sigma\,\big(\bar s_+ - \bar s_-\big)$$
 #
-# **The smallest case.** Take groups of four: a medium prompt with two right completions, and an easy one with three. A completion's **advantage**
+# **The smallest case.** Take groups of four, with two and with three right completions. A completion's **advantage**
 # $A_i$ is its reward less the mean of the group, divided by σ. The update is $g = \frac14\sum_i A_i s_i$.
 #
 # | rewards | σ | advantages | $g$ |
@@ -22,12 +22,12 @@
 # | 1 0 1 0 | .5 | 1, −1, 1, −1 | $\frac14(2\,\bar s_+ - 2\,\bar s_-) = .5\,(\bar s_+ - \bar s_-)$ |
 # | 1 1 1 0 | .433 | .58, .58, .58, −1.73 | $\frac14(3 \cdot .58\,\bar s_+ - 1.73\,\bar s_-) = .433\,(\bar s_+ - \bar s_-)$ |
 #
-# In each group the two means have the same coefficient, and it is σ. Dr. GRPO ("GRPO done right") does not divide by σ. So its update is σ
+# Both means have the coefficient σ. Dr. GRPO ("GRPO done right") does not divide by σ. So its update is σ
 # times GRPO's, and its coefficient is σ²: here .25 and .19.
 #
-# So you can see before training how a rule weighs a group. Below are eight completions, seven of them right. GRPO pushes the wrong one
-# 2.6 times as hard as it pushes a wrong one among four. Yet the whole group's coefficient is smaller: .33 against .50. Under Dr. GRPO it is
-# .11 against .25. Move $k$, the number of right completions:
+# So both rules move the same contrast; they differ in its weight. Below are eight completions, seven of them right. GRPO pushes the wrong one
+# 2.6 times as hard as each of the wrong ones when four are wrong. Yet the contrast's weight is smaller: .33 against .50
+# (Dr. GRPO: .11 against .25). Move $k$, the number of right completions:
 
 # %% [fold]
 import numpy as np
@@ -52,16 +52,25 @@ coefficients = [identity.sigma(k, of) ** power for power in (1, 2)
                 for k, of in ((7, 8), (4, 8), (3, 4), (2, 4))]
 in_text = [0.33, 0.50, 0.433, 0.5, 0.11, 0.25, 0.19, 0.25]
 assert np.allclose(coefficients, in_text, rtol=0, atol=0.005)
+p = np.linspace(0.01, 0.99, 99)
+factor = identity.weight("GRPO", p, 8)  # lesson 3's
+assert np.allclose(identity.expected_sigma(p, 8) / (p * (1 - p)), factor)
+assert (np.diff(factor[:50]) < 0).all() and np.allclose(factor, factor[::-1])  # least at 1/2
 
 # %% [markdown]
-# *Left: how hard each completion is pushed, by its advantage. Right: the factor of the contrast. It is largest when half of the completions
-# are right, and 0 when all agree. DAPO (decoupled clip and dynamic sampling policy optimization) has GRPO's advantages.*
+# *Left: how hard each completion is pushed, by its advantage. Right: the weight of the contrast. DAPO (decoupled clip and dynamic sampling policy
+# optimization) has GRPO's advantages.*
+#
+# **But does ÷ σ not favour very hard and very easy prompts** ([lesson 3](03_group_baseline.ipynb))? It does: σ is the weight of the *contrast*, not
+# of $\nabla p$, the gradient of the probability $p$ of a right completion. On average a right score (a sum over tokens) is $\nabla p/p$ and, with
+# $q = 1 - p$, a wrong one $-\nabla p/q$. So whatever $k$ is, a mixed group's contrast is on average $\nabla p/(pq)$, and GRPO's mean update is $\nabla p$ times
+# $\mathbb E[\sigma]/(pq)$. That is lesson 3's $w(p)$, from $G = 4$ on least at $p = ½$.
 #
 # ## The proof, in four steps
 #
 # With the reward $R_i$ of completion $i$, GRPO's advantage is $A_i = (R_i - k/G)/\sigma$.
 #
-# **Step 1.** Rewards are 0 or 1, so the advantage takes only two values. With $\sigma = \sqrt{k(G-k)}/G$ they are
+# **Step 1.** Rewards are 0 or 1, so the advantage takes two values. With $\sigma = \sqrt{k(G-k)}/G$ they are
 #
 # $$A_+ = \frac{1 - k/G}{\sigma} = \sqrt{\frac{G-k}{k}}, \qquad A_- = \frac{0 - k/G}{\sigma} = -\sqrt{\frac{k}{G-k}}$$
 #
@@ -69,7 +78,7 @@ assert np.allclose(coefficients, in_text, rtol=0, atol=0.005)
 #
 # $$g = \frac1G \sum_i A_i s_i = \frac{k}{G} A_+\, \bar s_+ + \frac{G-k}{G} A_-\, \bar s_-$$
 #
-# **Step 3.** Insert the two values. The two coefficients are the same number with opposite signs:
+# **Step 3.** Insert the two values:
 #
 # $$\frac{k}{G}\sqrt{\frac{G-k}{k}} = \frac{\sqrt{k(G-k)}}{G} = \sigma, \qquad
 # -\frac{G-k}{G}\sqrt{\frac{k}{G-k}} = -\sigma$$
@@ -82,7 +91,7 @@ assert np.allclose(coefficients, in_text, rtol=0, atol=0.005)
 #
 # ## A group of our base model
 #
-# Eight completions of one sum, and what Dr. GRPO changes in GRPO's advantages:
+# Eight completions of a sum, and what Dr. GRPO changes in GRPO's advantages:
 
 # %% [fold]
 policy, tokenizer = load_policy("base")
@@ -98,7 +107,7 @@ print(f"k = {k} of G = {G}; sigma = sqrt({k} * {G - k}) / {G} = {identity.sigma(
 show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)
 
 # %% [markdown]
-# A small step along the update of `grpo.py` (length division included), of length 0.01, changes the log-probability of every token:
+# A step of length 0.01 along the update of `grpo.py` (which divides by lengths) changes each token's log-probability:
 
 # %% [fold]
 def gradients(values):
@@ -139,14 +148,15 @@ vector_to_parameters(start, policy.parameters())
 show(figures.token_changes(group, change, A, tokenizer))
 row = dict(zip(group.texts, change))
 assert row["#13"][2] < -0.3 and row["#14"][2] > 0.3
-assert row["#14"][0] < 0 < row["2+10=12;12+2=14;#14"][0] and row["#2"][1] > 0
+assert row["#14"][0] < 0 < row["2+10=12;12+2=14;#14"][0] and row["#2"][1] > 0 > row["#0"][1]
 
 # %% [text]
-# *Blue: more probable; red: less, on a logarithmic scale; small block: end of the completion.* A prefix shared by right and wrong completions
-# is pushed both ways: `#`, with which one right and six wrong completions begin, falls a little in all seven. The contrast shows where they
-# diverge: the log-probability of the last digit of `#13` falls by {=-row["#13"][2]:.2f}, that of `#14` rises by {=row["#14"][2]:.2f}.
+# *Blue: more probable; red: less, on a logarithmic scale; small block: end of the completion.* A shared prefix
+# is pushed both ways: `#`, with which one right and six wrong completions begin, falls a little in all seven. Where
+# they diverge, the log-probability of the last digit of `#13` falls by {=-row["#13"][2]:.2f}, that of `#14` rises by {=row["#14"][2]:.2f}. (The `2` of
+# `#2`, which is wrong, rises mainly because the `0` in its place falls.)
 #
-# The check computes one side of the identity with the scripts' advantages, the other without any, for scores that are sums over tokens:
+# The check computes one side of the identity with the scripts' advantages, the other without any:
 
 
 # %%
@@ -166,8 +176,8 @@ for script, coefficient in ((grpo, sigma), (dr_grpo, sigma**2)):
 # %% [markdown]
 # ## The coefficient is not the length
 #
-# Does the group with seven right of eight move the policy less than one with four, then? Not always, because the contrast has a length of its own.
-# Measured on our base model, the length with seven right over that with four (root mean squares of 500 groups each):
+# The contrast has a length of its own. Length of the update with seven right over that with four, on our base model (root mean squares of 500
+# groups each):
 
 # %% [fold]
 def squared_lengths(k, completions, half, n=500):
@@ -196,25 +206,25 @@ for prompt in arithmetic.held_out_problems(1, levels=(1, 2, 3)):
     in_small = ratios[-1] * identity.sigma(7, G) / identity.sigma(4, G)
     rows += f"\n| `{prompt.prompt}` | {v_wrong / v_right:.0f} | {ratios[-1]:.2f} | {in_small:.2f} |"
 by_sigma = float(identity.sigma(7, G) / identity.sigma(4, G))
-say(f"""| | variance of a wrong score / of a right one | GRPO | Dr. GRPO |
+say(f"""| | variance of a wrong score / of a right one (lesson 1: mean squares) | GRPO | Dr. GRPO |
 |---|---|---|---|
 | by the coefficient alone | | {by_sigma:.2f} | {by_sigma**2:.2f} |{rows}""")
 assert min(ratios) > 0.75 and np.median(off) < 0.1 and max(off) < 0.4
 
 # %% [text]
 # **Under GRPO the update of the group with seven is about as long; under Dr. GRPO it is shorter.** A mean of four wrong scores averages their noise.
-# A single one does not, and lengthens the contrast.
+# A single wrong score keeps its noise, which lengthens the contrast.
 #
 # ## Where it holds
 #
-# The identity is about one whole group. Later updates of a batch and the clip change only the vectors (second reading). A KL penalty breaks it, and
-# so do a third reward value (exercise 2) and minibatches that cut groups. Groups that mix prompts keep the algebra, but their contrast compares
-# prompts, too (exercise 3).
+# For one whole group. Later updates and the clip change only the vectors (second reading). A KL penalty adds its own
+# gradient, even to silent groups. A third reward value (exercise 2) and minibatches that cut groups break it. Groups that mix prompts keep the
+# algebra, but compare prompts, too (exercise 3).
 #
 # ## Exercises
 #
-# **1. RLOO** (REINFORCE leave-one-out) subtracts from each reward the mean reward of the *other* completions of the group. Go through the
-# steps: what are its two advantages and its coefficient of $\bar s_+ - \bar s_-$?
+# **1. RLOO** (REINFORCE leave-one-out) subtracts from each reward the mean reward of the *other* completions of the group. What are its two
+# advantages and its coefficient of $\bar s_+ - \bar s_-$?
 
 
 # %% [exercise]
@@ -236,7 +246,7 @@ def rloo(k, G):
 
 
 # %% [markdown]
-# RLOO's coefficient is Dr. GRPO's σ² times $G/(G-1)$, so the two differ only in the length of the step.
+# RLOO's coefficient is Dr. GRPO's σ² times $G/(G-1)$: they differ only in the length of the step.
 #
 # **2. Partial credit.** Some completions now get 0.5 or 0.25, so there are no longer two classes. Write GRPO's update without computing
 # any advantage: use only the group's means of $R$, of $s$ and of their product, and one standard deviation.
@@ -265,9 +275,9 @@ def update(rewards, scores):
 # %% [markdown]
 # For any rewards GRPO's update is the covariance of reward and score, over σ. With rewards 0 and 1 the covariance is σ² times the contrast.
 #
-# **3. Find the bug: tiled prompts.** A group should be *one* prompt. Sampling code often repeats prompts as `a b c a b c` (tiled), while other
-# code expects `a a b b c c`. This function gets rewards in the *tiled* order, G rounds over P prompts, and should
-# return GRPO's advantages in that order. Repair it. It then trains three prompts, each with its own logit.
+# **3. Find the bug: tiled prompts.** Sampling code often repeats prompts as `a b c a b c` (tiled), while other code expects `a a b b c c`. This
+# function gets rewards in the *tiled* order, G rounds over P prompts, and should return GRPO's advantages in that order. Repair it. It then
+# trains three prompts, each with its own logit.
 
 
 # %% [exercise]
@@ -297,18 +307,17 @@ def advantages_tiled(rewards, P, G):
 
 
 # %% [text]
-# The bug does two things. Its groups mix prompts; that alone costs little here, because the mean of several prompts is still a baseline. And
-# `A.T.flatten()` hands the advantages to other completions: row $3b + a$ gets the one of row $8a + b$, so only
-# {=sum(3 * b + a == 8 * a + b for a in range(3) for b in range(8))} of 24 get their own, and nothing is learned.
+# Mixing prompts alone costs little here: the mean of several prompts is still a baseline. But
+# `A.T.flatten()` hands the advantages to other completions: only {=sum(3 * b + a == 8 * a + b for a in range(3) for b in range(8))} of 24 rows get their own. No error is raised, and nothing is
+# learned.
 #
 # ## To remember
 #
-# - For right-or-wrong rewards, GRPO's update of one prompt is σ times the contrast, Dr. GRPO's σ² times. DAPO's is GRPO's, with silent groups
-#   replaced by groups of other prompts.
-# - σ is the coefficient. It is not the length of the update: the contrast has a length of its own.
-# - Check that each completion gets its own advantage: a wrong order raises no error, and nothing is learned.
+# - For right-or-wrong rewards, GRPO's update of one prompt is σ times the contrast, Dr. GRPO's σ² times. DAPO has GRPO's σ, and replaces silent
+#   groups by groups of other prompts.
+# - σ is the weight of the contrast, not of $\nabla p$, and not the length of the update: the contrast has a length of its own.
 #
-# ## For a second reading (10 minutes): length, losses, later updates
+# ## For a second reading (15 minutes): length, losses, later updates
 #
 # **Why the update of the group with seven is as long.** Let the scores of right and wrong completions have means $m_\pm$ and variances $v_\pm$
 # (summed over parameters). Given $k$, the contrast has the mean $m_+ - m_-$ and the variance $v_+/k + v_-/(G-k)$. So
@@ -320,8 +329,8 @@ def advantages_tiled(rewards, P, G):
 # parameter, the log-odds of a right completion: then the contrast is 1.)
 #
 # **Through the scripts' own losses.** Dr. GRPO's loss divides every completion's sum by the constant $C$ (`max_new_tokens`), so its gradient is
-# $\frac{\sigma^2}{C}(\bar s_+ - \bar s_-)$. DAPO divides by the batch's tokens, `batch_sigma.py` by the batch's $\sigma_B$ in place of σ. We *declare*
-# the first $k$ completions right, for every $k$:
+# $\frac{\sigma^2}{C}(\bar s_+ - \bar s_-)$. DAPO divides by the batch's tokens, `batch_sigma.py` by the batch's $\sigma_B$ in place of σ. We count
+# the first $k$ completions as right, for $k = 0$ to 8:
 
 # %% [fold]
 lengths, C = group.mask.sum(dim=1), dr_grpo.Config().max_new_tokens
@@ -363,8 +372,6 @@ vector_to_parameters(start, policy.parameters())
 #
 # and steps 1 to 4 hold. The last cell checks it to $10^{-12}$ after three steps along the update, where the clip stops {=stopped[0]}, {=stopped[1]} and
 # {=stopped[2]} of {=tokens} tokens.
-#
-# **The KL term** adds its own gradient to every group, including silent ones.
 #
 # Source of the identity: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*,
 # [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), Theorem 1. GRPO: [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; Dr. GRPO:
