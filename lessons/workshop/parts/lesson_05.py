@@ -70,6 +70,17 @@ CHECKS = {
         },
     },
     "5.2": {
+        "bug": mean_of_means,
+        "expected": token_means,
+        "inputs": [{"f": terms, "mask": terms < 9, "size": size} for size in (1, 2)],
+        "mistakes": {
+            "those are means: divide by the tokens of the whole batch": means,
+            "padding is counted as tokens": lambda f, mask, size: (
+                [part / f.numel() for part in sums(f, mask, size)]
+            ),
+        },
+    },
+    "5.3": {
         "expected": push_on_shared,
         "inputs": [
             {"long_right": 0.1, "long_wrong": 0.5, "L1": 5, "L2": 50},
@@ -82,17 +93,6 @@ CHECKS = {
             ),
             "the score of a short completion is not 0 either": partial(
                 push_on_shared, short_score=0
-            ),
-        },
-    },
-    "5.3": {
-        "bug": mean_of_means,
-        "expected": token_means,
-        "inputs": [{"f": terms, "mask": terms < 9, "size": size} for size in (1, 2)],
-        "mistakes": {
-            "those are means: divide by the tokens of the whole batch": means,
-            "padding is counted as tokens": lambda f, mask, size: (
-                [part / f.numel() for part in sums(f, mask, size)]
             ),
         },
     },
@@ -129,7 +129,7 @@ def wrong_lengths(losses_in_parts) -> list[float]:
 
 
 TRAINED = {
-    "5.3": {
+    "5.2": {
         "curve": wrong_lengths,
         "right": "the solution",
         "mistakes": {

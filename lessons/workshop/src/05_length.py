@@ -7,8 +7,8 @@
 # > **Dividing by length makes right completions shorter and wrong ones longer, if the policy can set the two lengths separately; dividing by
 # > a constant does neither.**
 # >
-# > In our runs on arithmetic the effect is small: dividing by length made wrong completions 0.4 tokens longer (1.5 without GRPO's other divisor,
-# > the standard deviation of the rewards), and right ones not shorter.
+# > In our runs on arithmetic wrong completions were 1.5 tokens longer with division by length, if GRPO's other divisor, the standard deviation of
+# > the rewards, was left out. With it, as in GRPO, and on right completions no effect was visible.
 #
 # The smallest case is one group of four: a right completion of 5 tokens and one of 50, and a wrong one of 5 and one of 50. Right ones have the
 # **advantage** 1, wrong ones −1. Each token's push is the advantage over a divisor:
@@ -99,7 +99,10 @@ assert [f'{gap["wrong"]:.1f}', *(text[:3] for text in by_sigma["wrong"])] == ["6
 
 # %% [text]
 # *Mean length in tokens. Groups of eight, 1,024 completions an update, and the scripts' own advantages and losses. Under GRPO right completions end
-# at {=ends["GRPO"][1]:.0f} tokens and wrong ones at {=ends["GRPO"][0]:.0f}, although both lengths are equally good. Seven of ten are wrong, so the mean of all rises, too.*
+# at {=ends["GRPO"][1]:.0f} tokens and wrong ones at {=ends["GRPO"][0]:.0f}, although both lengths are equally good. (DAPO's drift is
+# chance: other seeds drift the other way.)*
+#
+# The two logits are the assumption: a network need not know, while it writes, whether it will be right.
 #
 # ## The three losses
 #
@@ -144,7 +147,7 @@ share = (one_long[3].sum() / one_long.sum()).item()
 # Let $k$ of the $G$ completions of a group be right, and σ the standard deviation of their rewards, 1 or 0: $\sigma^2 = k(G-k)/G^2$. GRPO's
 # advantage of a right one is $(1 - k/G)/\sigma$. Over the $k$ right ones, divided by $G$, this adds up to σ; over the wrong ones to −σ.
 #
-# What do they do to a logit of our policy? Its **score** is the derivative of the log-probability of the choice: ½ if the completion is
+# What does this do to a logit of our policy? Its **score** is the derivative of the log-probability of the choice: ½ if the completion is
 # long and −½ if it is short, while both are equally probable. GRPO weighs it by one over the length:
 #
 # | | probability | score | 1 / length | score × 1 / length |
@@ -189,13 +192,13 @@ def unevenness(script):  # how much harder short right completions are pushed th
 assert 1 / G < unevenness(dapo) / unevenness(grpo) < 1.3 / G  # "about 1/B"
 
 # %% [text]
-# For all completions together the first push counts $p$ times, the second $1 - p$ times. **So while most completions are wrong, the mean length
-# of all rises; once most are right, it falls.**
+# For all completions together the first push counts $p$ times, the second $1 - p$ times. **So in this
+# policy, while most completions are wrong, the mean length of all rises; once most are right, it falls.**
 #
 # ## Our training runs
 #
-# A network need not know, while it writes, whether it will be right. Then one parameter sets both lengths, and the two pushes cancel, at least
-# in part (exercise 2). And where long completions are right more often, length should change.
+# In a network one parameter may set both lengths. Then the two pushes cancel, at least in part (exercise 3). And where long completions are
+# right more often, length should change.
 #
 # GRPO and Dr. GRPO differ in two divisors, the length and σ, so we removed one at a time. Mean length of *wrong* completions in the last ten of
 # 60 steps, over ten seeds, with 95 % intervals:
@@ -206,9 +209,12 @@ assert 1 / G < unevenness(dapo) / unevenness(grpo) < 1.3 / G  # "about 1/B"
 # | ÷ a constant | {=tokens["wrong"][2]:.1f} | {=tokens["wrong"][3]:.1f} (Dr. GRPO) |
 # | what ÷ length adds | {=by_length["wrong"][0]} | {=by_length["wrong"][1]} |
 #
-# Only without σ does the length divisor show clearly. Right completions, of 25 tokens in all four, should become shorter, but no such effect is
-# visible: ÷ length adds {=by_length["right"][0]} with σ and {=by_length["right"][1]} without. ÷ σ itself does more: it makes wrong completions
+# With ÷ σ, as in GRPO, the interval contains 0: no effect is shown. Right completions should become shorter; they have 25 tokens under all four
+# rules (÷ length adds {=by_length["right"][0]} with σ and {=by_length["right"][1]} without). ÷ σ itself does more: with it wrong completions are
 # {=by_sigma["wrong"][0]} and {=by_sigma["wrong"][1]} tokens longer. We do not know why.
+#
+# **Which wrong completions?** Those that are still wrong at the end, and each rule leaves other problems unsolved. So part of these
+# differences may be *which* problems are left, not how long a wrong answer to them is.
 #
 # ## Exercises
 #
@@ -230,57 +236,7 @@ check("5.1", prediction)
 prediction = [[-1, 0, -1], [0, 1, 1]]
 
 # %% [markdown]
-# **2. A shared parameter.** Let one parameter $z$ be added to both logits. The shares of long completions need no longer be ½. What is
-# GRPO's expected push on $z$, as a multiple of $\mathbb E[\sigma]$?
-
-
-# %% [exercise]
-def push_on_shared(long_right, long_wrong, L1, L2):
-    """From P(long | right), P(long | wrong) and the lengths L1 < L2: the expected push on z,
-    divided by E[sigma]."""
-    return ...
-
-
-# %% [check]
-check("5.2", push_on_shared)
-
-# %% [hint]
-# Write $P$ for the share of long completions in one class. The score of a long one is then $1 - P$, that of a short one $-P$. Make the table
-# again; right completions count with σ, wrong ones with −σ.
-
-
-# %% [solution]
-def push_on_shared(long_right, long_wrong, L1, L2):
-    variance_right, variance_wrong = (P * (1 - P) for P in (long_right, long_wrong))
-    # where the lengths of wrong ones vary more, both classes lengthen
-    return (1 / L1 - 1 / L2) * (variance_wrong - variance_right)
-
-
-# %% [markdown]
-# If lengths vary equally in both classes, nothing is left; otherwise both classes move the same way.
-
-# %% [text]
-# ## To remember
-#
-# - $1/|y|$ pushes the tokens of short completions harder in *both* directions. If the policy can set the two lengths separately, right completions
-#   shorten and wrong ones lengthen. With one parameter for both, the two pushes cancel, at least in part.
-# - A constant divisor does neither; a token mean over a large batch hardly.
-# - In our training runs the effect on wrong completions was 0.4 or 1.5 tokens, and none was visible on right ones. If wrong completions grow long
-#   in your run, look at ÷ σ, too.
-#
-# ## For a second reading (15 minutes): the token mean
-#
-# **What DAPO's divisor leaves.** It is almost a constant, but a completion is part of its own denominator: about $1/B$ of GRPO's bias is left.
-# And in a token mean one long completion can dominate: of lengths 10, 10, 10 and 500 the last has {=share:.0%} of the weight.
-#
-# **In our runs** of DAPO's parts ([lesson 10](10_dapo.ipynb)) the token mean in place of $1/|y|$ makes wrong completions
-# {=interval(token_level)} tokens *longer*, against the prediction. There a punishment of long ones acts as well.
-#
-# **A widespread reading** compares two *right* completions and calls GRPO "biased toward shorter responses". This is only the half
-# with $A > 0$; Dr. GRPO's section 3.1 has both.
-
-# %% [markdown]
-# **3. Find the bug.** To save memory, an optimizer batch is cut into micro-batches whose gradients are added up. Several trainers
+# **2. Find the bug.** To save memory, an optimizer batch is cut into micro-batches whose gradients are added up. Several trainers
 # averaged the micro-batches' token means (prime-rl pull request 583, open-instruct 1161). With micro-batches of one completion that is
 # GRPO's rule. Repair the function. Your loss then trains the lesson's policy, at $p = ½$, in micro-batches of one.
 
@@ -297,8 +253,8 @@ def losses_in_parts(f, mask, size):
 
 
 # %% [check]
-check("5.3", losses_in_parts)
-trains("5.3", losses_in_parts)
+check("5.2", losses_in_parts)
+trains("5.2", losses_in_parts)
 
 # %% [markdown]
 # *The mean length of wrong completions, one run each, 96 completions an update. It should stay near 27.5 tokens. With the bug it grows, faster
@@ -317,6 +273,56 @@ def losses_in_parts(f, mask, size):
         losses.append((part * real).sum() / tokens)
     return losses
 
+
+# %% [text]
+# ## To remember
+#
+# - $1/|y|$ pushes the tokens of short completions harder in *both* directions. If the policy can set the two lengths separately, right completions
+#   shorten and wrong ones lengthen. With one parameter for both, the two pushes cancel, at least in part.
+# - A constant divisor does neither; a token mean over a large batch hardly does either.
+# - In our training runs wrong completions were 1.5 tokens longer with ÷ length if ÷ σ was left out; with it, and on right ones, no effect was
+#   visible. If wrong completions grow long in your run, look at ÷ σ, too.
+#
+# ## For a second reading (15 minutes): the token mean, a shared parameter
+#
+# **What DAPO's divisor leaves.** It is almost a constant, but a completion is part of its own denominator: about $1/B$ of GRPO's bias is left.
+# And in a token mean one long completion can dominate: of lengths 10, 10, 10 and 500 the last has {=share:.0%} of the weight.
+#
+# **In our runs** of DAPO's parts ([lesson 10](10_dapo.ipynb)) the token mean in place of $1/|y|$ makes wrong completions
+# {=interval(token_level)} tokens *longer*, against the prediction. There a punishment of long ones acts as well.
+#
+# **A widespread reading** compares two *right* completions and calls GRPO "biased toward shorter responses". This is only the half
+# with $A > 0$; Dr. GRPO's section 3.1 has both.
+
+# %% [markdown]
+# **3. A shared parameter.** Let one parameter $z$ be added to both logits. The shares of long completions need no longer be ½. What is
+# GRPO's expected push on $z$, as a multiple of $\mathbb E[\sigma]$?
+
+
+# %% [exercise]
+def push_on_shared(long_right, long_wrong, L1, L2):
+    """From P(long | right), P(long | wrong) and the lengths L1 < L2: the expected push on z,
+    divided by E[sigma]."""
+    return ...
+
+
+# %% [check]
+check("5.3", push_on_shared)
+
+# %% [hint]
+# Write $P$ for the share of long completions in one class. The score of a long one is then $1 - P$, that of a short one $-P$. Make the table
+# again; right completions count with σ, wrong ones with −σ.
+
+
+# %% [solution]
+def push_on_shared(long_right, long_wrong, L1, L2):
+    variance_right, variance_wrong = (P * (1 - P) for P in (long_right, long_wrong))
+    # where the lengths of wrong ones vary more, both classes lengthen
+    return (1 / L1 - 1 / L2) * (variance_wrong - variance_right)
+
+
+# %% [markdown]
+# If lengths vary equally in both classes, nothing is left; otherwise both classes move the same way.
 
 # %% [markdown]
 # Sources: Dr. GRPO, [arXiv:2503.20783](https://arxiv.org/abs/2503.20783), section 3.1, Fig. 6, Listing 1; GRPO, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; DAPO, [2503.14476](https://arxiv.org/abs/2503.14476),
