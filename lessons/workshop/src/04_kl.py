@@ -1,9 +1,9 @@
 # %% [markdown] 45 minutes, without the second reading
 # # 4 · KL estimators
 #
-# Training moves the policy $\pi$ away from the model that it started as, the **reference** $\pi_\text{ref}$. A penalty pulls it back: it charges
-# for the KL (Kullback–Leibler) divergence, which measures how far apart the two are. GRPO (group relative policy optimization) estimates it from
-# the tokens that the policy samples.
+# Training moves the policy $\pi$ away from the model that it started as, the **reference** $\pi_\text{ref}$. A penalty on the KL
+# (Kullback–Leibler) divergence, which measures how far apart the two are, pulls it back. GRPO (group relative policy optimization) estimates the
+# KL from the tokens that the policy samples.
 #
 # > **An estimate that is right as a number can have the wrong gradient as a loss. GRPO's estimate $k_3$ has KL(policy‖reference) as its mean; as a
 # > loss it lowers KL(reference‖policy), with the two models exchanged.**
@@ -14,7 +14,7 @@
 # The smallest case has two tokens and one logit. With $u = \pi_\text{ref}/\pi$, the ratio of a token's two probabilities, two estimates are
 # $k_1 = -\log u$ and $k_3 = u - 1 - \log u$. The **score** $s$ is the derivative of the token's $\log\pi$ with respect to the logit:
 #
-# | token | $\pi$ | $\pi_\text{ref}$ | $u$ | $k_1$ | $k_3$ | $s$ | derivative of $k_3$: $(1-u)\,s$ | $k_1\,s$ |
+# | token | $\pi$ | $\pi_\text{ref}$ | $u$ | $k_1$ | $k_3$ | $s$ | $k_3$'s derivative: $(1-u)\,s$ | in the KL's derivative: $k_1\,s$ |
 # |---|---|---|---|---|---|---|---|---|
 # | 1 | ½ | .1 | .2 | 1.61 | .81 | ½ | .4 | .80 |
 # | 2 | ½ | .9 | 1.8 | −.59 | .21 | −½ | .4 | .29 |
@@ -142,7 +142,7 @@ for name, k in ESTIMATORS.items():
 # forward gradient. Near the reference these two nearly cancel, so the penalty hardly acts; farther off it can even drive the policy away
 # (exercise 1).
 #
-# We check all six gradients without algebra, by comparing autograd on the batch with autograd on the two sums:
+# We check all six by autograd, against autograd on the two sums:
 
 
 # %% [fold]
@@ -175,7 +175,7 @@ assert list(table.values()) == expected
 # %% [markdown]
 # ## In the scripts
 #
-# PPO subtracts $\beta k_1$ from the reward of every token. GRPO's loss holds its penalty in the two lines below. With everything else switched off
+# PPO subtracts $\beta k_1$ from the reward of every token. GRPO's penalty is in the two lines below. With everything else switched off
 # (advantages, or rewards and values, are 0), which KL's gradient is left?
 
 # %% [fold]
@@ -204,12 +204,13 @@ assert (in_grpo, in_ppo, as_printed) == ("forward", "reverse", True)
 
 # %% [markdown]
 # DeepSeekMath, GRPO's paper, names $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ in its objective (Eq. 3), but the gradient that it prints (Eq. 20–21), like
-# `grpo.py`, descends the other KL. In our runs GRPO learns more without the term ([lesson 10](10_dapo.ipynb)).
+# `grpo.py`, descends the other KL. Neither is the wrong choice: the forward KL keeps what the reference writes, the reverse KL suppresses what it
+# does not. But know which one you have.
 
 # %% [markdown]
 # ## Exercises
 #
-# **1. Find the bug.** Somebody moves GRPO's $k_3$ from the loss into the reward: after all, its value is unbiased and never negative. What does
+# **1. Find the bug.** Somebody moves GRPO's $k_3$ from the loss into the reward: its value is unbiased and never negative. What does
 # such a penalty descend? Repair the function, so that it descends the reverse KL. Below the check, your rewards train the policy in
 # sixteenths of *As values*. No completion is right, so the policy should return to the reference.
 
@@ -228,8 +229,8 @@ check("4.1", token_rewards)
 trains("4.1", token_rewards)
 
 # %% [markdown]
-# *The distance from the reference, in one run of each penalty, 64 tokens an update. Yellow: $|k_1|$, never negative, either. Pink: the right penalty with
-# its sign turned, as in a well-known text.*
+# *The distance from the reference, in one run of each penalty, 64 tokens an update. Yellow: $|k_1|$, also never negative. Pink: the right penalty with its
+# sign turned, as printed in "The N Implementation Details of RLHF with PPO" (the code that it describes has a minus).*
 
 # %% [hint]
 # Which $k$ has the gradient of the reverse KL in the reward? Mind its sign: it is positive where the policy's probability is above the
@@ -246,11 +247,23 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 
 # %% [markdown]
 # In the reward $k_3$ drives the policy away, and $|k_1|$ does not bring it back, either. Both also charge for tokens that the policy writes too
-# seldom, so it writes them still less. ($k_1$ is negative there, a bonus.) The text with the wrong sign is "The N Implementation Details of RLHF with
-# PPO"; the code that it describes has a minus.
+# seldom, so it writes them still less. ($k_1$ is negative there, a bonus.)
 #
-# **The limit: one token.** A penalty on each token ignores that an earlier token decides which later ones are reached. Of the penalties above, only
-# $k_1$ in the reward can give the gradient of the KL of whole completions, and only if each token is charged for the later ones, too.
+# **The limit: one token.** A penalty on each token ignores that an earlier token decides which later ones are reached. Take
+# completions of two tokens, and $k_2$ as a loss, token by token:
+
+# %% [fold]
+by_token = lesson_04.sequence_gradient(lambda logps, ref: ((logps - ref) ** 2 / 2).sum(1).mean())
+of_pair = lesson_04.kl_of_sequences  # its gradient, by the sum over all four pairs
+k2_there, kl_there = (which(lesson_04.other_ref) for which in (by_token, of_pair))
+assert same(k2_there[1:], kl_there[1:]) and not same(k2_there[0], kl_there[0])
+assert [f"{x[0, 0]:+.3f}" for x in (k2_there, kl_there)] == ["+0.130", "-0.051"]
+print(f"derivative by a logit of the first token: k2 as a loss {k2_there[0, 0]:+.3f}, "
+      f"KL of the pair {kl_there[0, 0]:+.3f}\nby the logits of the second: the same")
+
+# %% [markdown]
+# It even pushes the first token the wrong way. Of the penalties above, only $k_1$ in the reward can give the gradient of the KL of whole
+# completions, and only if each token is charged for the later ones, too.
 #
 # **2. Completions of two tokens.** Write a loss whose mean gradient is that of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ of the sequences, for
 # both tokens.
@@ -290,10 +303,9 @@ def sequence_kl_loss(logps, ref_logps):
 # | $k_3$ | unbiased | forward KL | reverse − forward |
 #
 # - To lower KL(policy‖reference), use $k_1$ in the reward or $k_2$ as a loss. To log it, use $k_3$ near the reference, $k_1$ far from it.
-# - All this is for one token. In a longer completion, only $k_1$ in the reward follows the KL of the whole, and only if each token is charged
-#   for the later ones, too.
+# - All this is for one token; for longer completions see exercise 2.
 #
-# ## For a second reading (10 minutes): the ratio, noise
+# ## For a second reading (15 minutes): the ratio, noise
 #
 # **Multiplied by the ratio, $k_3$ has the right gradient.** From the second minibatch on, $y$ comes from an older policy
 # $\pi_\text{old}$. Multiply $k_3$ by the ratio $\rho = \pi/\pi_\text{old}$: then $\mathbb E_\text{old}[\rho\,k_3] = \sum_y \pi\,k_3$, with $\theta$ *inside* the sum.
@@ -304,7 +316,7 @@ def sequence_kl_loss(logps, ref_logps):
 #
 # TRL (a training library of Hugging Face) has multiplied $k_3$ by $\rho$ by default since 1.10, for this reason and after DeepSeek-V3.2. (With its
 # `importance_sampling_level="sequence"` the gradient is neither KL's, [issue 6586](https://github.com/huggingface/trl/issues/6586).) This
-# repair, too, works token by token. At a second minibatch:
+# repair, too, is for one token. At a second minibatch:
 
 # %% [fold]
 def rho_k3(logps, old_logps, ref_logps):
@@ -330,7 +342,7 @@ assert list(results.values()) == ["neither", "reverse", "forward"]
 # %% [markdown]
 # **Is $k_3$ less noisy?** Let the policy be the Gaussian $N(0,1)$ and the reference $N(d,1)$. Then $\log u$ has the variance $d^2$, $u$ has
 # $e^{d^2} - 1$, and their covariance is $d^2$. So $\operatorname{Var} k_1 = d^2$ and $\operatorname{Var} k_3 = e^{d^2} - 1 - d^2$. Near the reference
-# $k_3$ is quieter; from about $d$ = 1.1 on it is noisier ($e^{1.21}$ = 3.4, and so is $1 + 2 \cdot 1.21$).
+# $k_3$ is quieter; from about $d = 1.12$ on, where $e^{d^2} = 1 + 2d^2$, it is noisier.
 #
 # Sources: Schulman (2020), [*Approximating KL Divergence*](http://joschu.net/blog/kl-approx.html); DeepSeekMath,
 # [arXiv:2402.03300](https://arxiv.org/abs/2402.03300); Tang and Munos, [2506.09477](https://arxiv.org/abs/2506.09477) (token losses give
