@@ -7,23 +7,22 @@ import numpy as np
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from lessons.workshop.kit import ORANGE, PURPLE, RED, new_figure
+from lessons.workshop.kit import GREEN, ORANGE, PURPLE, RED, new_figure
 
 
 def fans(curves: dict[tuple[str, float], Tensor], rate: float) -> Figure:
-    """Lesson 0: the success probability along 200 runs with three baselines: the median and eight
-    runs in ten.
-
-    curves: (updates + 1, runs) of each baseline and learning rate.
+    """Lesson 0: the success probability along 1,000 runs with four baselines: the median and eight
+    runs in ten. curves: (updates + 1, runs) of each baseline and learning rate.
     """
-    figure, panels = new_figure(8.5, 2.9, columns=3, sharey=True)
-    for axis, name, color in zip(panels, ("b = 0", "b = −1", "b = −3"), (ORANGE, PURPLE, RED)):
+    figure, panels = new_figure(8.5, 2.9, columns=4, sharey=True)
+    names = ("b = 0", "b = −1", "mirror of −1", "b = −3")
+    for axis, name, color in zip(panels, names, (ORANGE, PURPLE, GREEN, RED)):
         runs = curves[name, rate]
         low, median, high = np.quantile(runs, [0.1, 0.5, 0.9], axis=1)
         axis.fill_between(range(201), low, high, color=color, alpha=0.3, linewidth=0)
         axis.plot(median, color=color)
         lost = (runs[-1] < 0.1).double().mean()
-        axis.set(title=f"{name}: {lost:.1%} lost", xlabel="updates", ylim=(0, 1.02))
+        axis.set(title=f"{name}\n{lost:.1%} lost", xlabel="updates", ylim=(0, 1.02))
     panels[0].set_ylabel("probability p")
     figure.suptitle(f"learning rate {rate:g}", x=0.01, ha="left", fontsize=11)
     return figure
