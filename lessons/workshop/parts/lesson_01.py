@@ -67,14 +67,6 @@ def up_to_eos(ids: Tensor, eos: int) -> Tensor:
 
 CHECKS = {
     "1.1": {
-        "bug": torch.ne,
-        "expected": up_to_eos,
-        "inputs": [{"ids": torch.tensor([[0, 1, 2, 2], [2, 2, 2, 2], [1, 2, 0, 0]]), "eos": 2}],
-        "mistakes": {
-            "the EOS itself is still left out": lambda ids, eos: (ids == eos).cumsum(dim=1) == 0,
-        },
-    },
-    "1.2": {
         "expected": as_noisy_as_none,
         "inputs": [{"p": 0.1}, {"p": 0.46}, {"p": 0.93}],
         "mistakes": {
@@ -82,6 +74,14 @@ CHECKS = {
                 lambda p: 1.0
             ),
             "right and wrong completions are not equally likely": lambda p: (2 - p) / p,
+        },
+    },
+    "1.2": {
+        "bug": torch.ne,
+        "expected": up_to_eos,
+        "inputs": [{"ids": torch.tensor([[0, 1, 2, 2], [2, 2, 2, 2], [1, 2, 0, 0]]), "eos": 2}],
+        "mistakes": {
+            "the EOS itself is still left out": lambda ids, eos: (ids == eos).cumsum(dim=1) == 0,
         },
     },
 }
@@ -103,7 +103,7 @@ def success(mask_of) -> list[float]:
 
 
 TRAINED = {
-    "1.1": {
+    "1.2": {
         "curve": success,
         "mistakes": {
             "the bug": torch.ne,

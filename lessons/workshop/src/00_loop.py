@@ -72,7 +72,7 @@ assert R[favourite] == 1 and (round(start, 2), round(end, 2)) == (0.19, 0.90)
 # `{=texts[favourite]}` runs ahead: at the start it was three times as probable as each of the others, and what is rewarded is sampled more often.*
 #
 # **Why not supervised learning?** There somebody has to write the completions to imitate. Here the verifier only has to *recognise* a right
-# completion, often by its last number, and the policy learns from its own samples. The price: what it never samples cannot be rewarded.
+# completion, and the policy learns from its own samples. The price: what it never samples cannot be rewarded.
 #
 # ## A policy that fits on the screen
 #
@@ -219,21 +219,19 @@ say(f"""*Line: the median run. Band: the middle eight runs in ten.*
 
 **The answer.** Lost runs, of 1,000:
 
-| | noise | rate .2 | rate 1 | rate 4 |
+| | noise at the start | rate .2 | rate 1 | rate 4 |
 |---|---|---|---|---|
 {rows}
 
 **The noisiest lose runs, and at equal noise it matters which way they push: at rate 4,
-{100 * lost["b = −1"][2]:.0f} % with $b = -1$, {100 * lost["mirror of −1"][2]:.0f} % with its mirror image.** (At the
-noise of $-3$ it hardly does.)
+{100 * lost["b = −1"][2]:.0f} % with $b = -1$, {100 * lost["mirror of −1"][2]:.0f} % with its mirror image.** (At the noise of $-3$ it hardly does.)
 
 Small steps average the noise out. A large noisy step can make the right completions improbable by chance; then
 they are hardly ever sampled. A baseline below all rewards also pushes up every *sampled* completion, wrong ones
 too, which is then sampled more and pushed up again. Its mirror image pushes it down, against chance. The runs
-agree: of those with $p < .1$ after 20 updates at rate 4,
-{100 * back["b = −1"]:.0f} % end above ½ with $b = -1$, {100 * back["mirror of −1"]:.0f} % with the mirror image.
+agree: of those with $p < .1$ after 20 updates at rate 4, {100 * back["b = −1"]:.0f} % end above ½ with $b = -1$, {100 * back["mirror of −1"]:.0f} % with the mirror image.
 
-On a real model $b = p$ and $b = 0$ also differ ([lesson 1](01_score_function.ipynb)).""")
+On a real model $b = p$ and $b = 0$ can differ much ([lesson 1](01_score_function.ipynb)).""")
 
 # %% [markdown]
 # ## Exercises

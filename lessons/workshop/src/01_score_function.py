@@ -22,8 +22,8 @@
 # | **mean** | | 0 | **.09** | **.09** |
 # | **mean square** | | | **.0090** | **.0657** |
 #
-# Both means are the derivative of $p$. The variance, lesson 0's **noise**, is the mean square minus $.09^2$, the same for every $b$, so we
-# compare mean squares. With the mean reward it is seven times as large: the wrong completion is rare and has the long score, and without a
+# Both means are the derivative of $p$. The variance (lesson 0's **noise**) is the mean square minus $.09^2$. The $.09^2$ is the same for
+# every $b$, so we compare mean squares. With the mean reward it is seven times as large: the wrong completion is rare and has the long score, and without a
 # baseline it contributes nothing.
 #
 # A language model can behave like this. Our **base model**, a small transformer trained on worked sums, answers `2+10+2?` with `#14`, or first
@@ -74,7 +74,7 @@ assert np.allclose([*values, *(values - 0.09**2)], [0.009, 0.0657, 0.0009, 0.057
 assert np.isclose(best(*smallest), 0.1)
 assert all((usual[x] > 1) == (long[x] > (2 - p) / (1 - p)) for x, p in share.items())
 assert round(usual["35+14?"], 1) == 8.6  # as the claim says
-rows = "\n".join(f"| `{x}` | {p:.3f} | {long[x]:.1f} | {(2 - p) / (1 - p):.1f} | "
+rows = "\n".join(f"| `{x}` | {p:.3f} | {float(f'{long[x]:.2g}'):g} | {(2 - p) / (1 - p):.1f} | "
                  f"{best(*measured[x]):.2f} |" for x, p in share.items())
 show(mean_squares(measured, mean_square, best))
 
@@ -111,7 +111,8 @@ show(mean_squares(measured, mean_square, best))
 #
 # $$\mathbb E[(R - b)\, s] = \mathbb E[R\, s] - b\, \mathbb E[s] = \nabla p$$
 #
-# $b$ may differ from prompt to prompt. But if it depends on the completion, it cannot be taken out of $\mathbb E$.
+# $b$ may differ from prompt to prompt. But if it depends on the completion, it cannot be taken out of $\mathbb E$. (A mean over a group contains
+# the completion's own reward; [lesson 3](03_group_baseline.ipynb) shows that this only shortens the update. Here $b = p$ is exact.)
 #
 # **Step 4.** The mean square of the estimate is a parabola in $b$ that opens upwards:
 #
@@ -121,12 +122,12 @@ show(mean_squares(measured, mean_square, best))
 #
 # **The best baseline is a mean reward in which completions with long scores weigh more.** In the smallest case it is
 # $.009 / (.009 + .081) = .1$. A parabola is symmetric about its lowest point, so a baseline is less noisy than none if, and only if, it lies
-# between 0 and $2b^*$. There $b = .9$ is far outside.
+# between 0 and $2b^*$, where $N(2b^*) = N(0)$. There $b = .9$ is far outside.
 #
 # ## A policy with fifteen completions
 #
-# We check the theorem on [lesson 0](00_loop.ipynb)'s policy, whose completions can all be listed, with random logits, 21 in all. (The prompt
-# is "name an even number". The tokens are `1`, `2` and the full stop, which is the EOS.)
+# We check the theorem on [lesson 0](00_loop.ipynb)'s policy, whose completions can all be listed, with random logits, 21 in all. (Tokens:
+# `1`, `2` and the full stop, which is the EOS.)
 
 # %% [fold]
 TOKENS, EOS, LIMIT = "12.", 2, 3
@@ -158,7 +159,7 @@ show_source(reinforce.policy_loss)
 
 # %% [markdown]
 # This is the loss of `algorithms/reinforce.py`. Its `advantages` are $R - b$; its "grad J" is $\nabla p$. Its negative gradient is the batch
-# mean of $(R - b)\,s$, over a constant. (The **mask** marks the real tokens of at most `T`; the EOS also serves as padding.)
+# mean of $(R - b)\,s$, over a constant.
 #
 # We average this gradient over the 15 completions, with their probabilities, and compare with $\nabla p$ from the definition of $p$:
 
@@ -187,6 +188,7 @@ named |= {"b_t, at token t": A - b_t, "b_2, at all tokens": A - b_t[:, [1]]}
 error = {name: (pi @ estimates(A) - grad_p).abs().max() for name, A in named.items()}
 for name, size in list(error.items())[:6]:  # the others: at the end
     print(f"{name:9}   mean estimate = ∇p, within 1e-12: {size < 1e-12}")
+assert [texts[i] for i in range(15) if R[i] and s[i] @ grad_p < 0] == ["12.", "22."]
 assert [size < 1e-12 for size in error.values()] == [True] * 5 + [False, True, False]
 
 # %% [markdown]
@@ -206,44 +208,11 @@ knob(
 
 # %% [markdown]
 # *Whatever the baseline, the cross stays in place; only the cloud around it grows or shrinks.* Without a baseline all wrong completions lie
-# at the origin.
+# at the origin. Two right ones, `12.` and `22.`, point backwards with any $b < 1$: they make the far likelier `2.` less probable.
 #
 # ## Exercises
 #
-# **1. Find the bug.** Many tokenizers have no padding token, so the EOS is used for it. The mask `ids != pad` then also leaves out the
-# EOS that ended the completion, and the decision to stop is never trained: several public trainers have had this bug. (The whole score
-# has mean 0; the part of the EOS has not, so the rest has not either.) Repair the mask: true up to and *including* the first EOS; everything
-# later is padding, whatever its id. Below the check, REINFORCE trains a policy with your mask: the same task, but each of the three places
-# has one distribution, whatever came before. There is no baseline.
-
-
-# %% [exercise]
-def completion_mask(ids, eos):
-    """ids (B, T). Returns (B, T): True on the tokens of the completion."""
-    return ids != eos  # <- runs, and is wrong
-
-
-# %% [check]
-check("1.1", completion_mask)
-trains("1.1", completion_mask)
-
-# %% [markdown]
-# *One run with each mask, 5,000 completions an update. Without the EOS (the bug) the policy learns which digits to write, but not when to
-# stop. Yellow is another wrong mask: it leaves out the first token.*
-
-# %% [hint]
-# `(ids == eos).cumsum(dim=1)` counts the EOS tokens up to and including a position. A token belongs to the completion if there is no EOS
-# *before* it.
-
-
-# %% [solution]
-def completion_mask(ids, eos):
-    is_eos = (ids == eos).long()
-    return is_eos.cumsum(dim=1) - is_eos == 0
-
-
-# %% [markdown]
-# **2. When is $b = p$ noisier than no baseline?** For a prompt with success probability $p$, let the mean $\|s\|^2$ of the wrong
+# **1. When is $b = p$ noisier than no baseline?** For a prompt with success probability $p$, let the mean $\|s\|^2$ of the wrong
 # completions be $w$ times that of the right ones. Write down $b^*$, then: above what $w$ is $b = p$ noisier than $b = 0$?
 
 
@@ -254,7 +223,7 @@ def worse_than_none_above(p):
 
 
 # %% [check]
-check("1.2", worse_than_none_above)
+check("1.1", worse_than_none_above)
 
 # %% [hint]
 # Take $\|s\|^2 = 1$ for right completions and $w$ for wrong ones. When does $p$ lie above $2b^*$?
@@ -273,9 +242,42 @@ def worse_than_none_above(p):
 # |---|---|---|---|---|
 # {=rows}
 #
-# (512 completions each: on the third prompt the two are too close to call.) The mean reward is nevertheless the usual choice: it needs no
+# (512 completions each; on the third prompt too close to call.) The mean reward is nevertheless the usual choice: it needs no
 # scores. What this does to training: [lesson 19](19_which_baseline.ipynb), where, in our runs, the bare reward learned best.
 #
+# **2. Find the bug.** Many tokenizers have no padding token, so the EOS is used for it. The mask `ids != pad` then also leaves out the
+# EOS that ended the completion, and the decision to stop is never trained: several public trainers have had this bug. (A
+# part of the score need not have mean 0, so with the EOS left out step 2 fails.) Repair the **mask**: true up to and *including* the first EOS; everything
+# later is padding, whatever its id. Below the check, REINFORCE trains a policy with your mask: the task of lesson 0, with one distribution for
+# each of the three places, and no baseline.
+
+
+# %% [exercise]
+def completion_mask(ids, eos):
+    """ids (B, T). Returns (B, T): True on the tokens of the completion."""
+    return ids != eos  # <- runs, and is wrong
+
+
+# %% [check]
+check("1.2", completion_mask)
+trains("1.2", completion_mask)
+
+# %% [markdown]
+# *One run with each mask, 5,000 completions an update. Without the EOS (the bug) the policy learns which digits to write, but not when to
+# stop.*
+
+# %% [hint]
+# `(ids == eos).cumsum(dim=1)` counts the EOS tokens up to and including a position. A token belongs to the completion if there is no EOS
+# *before* it.
+
+
+# %% [solution]
+def completion_mask(ids, eos):
+    is_eos = (ids == eos).long()
+    return is_eos.cumsum(dim=1) - is_eos == 0
+
+
+# %% [markdown]
 # ## To remember
 #
 # - The mean score is zero, so $\mathbb E[(R-b)\,s] = \nabla p$ for every $b$ that does not depend on the completion.
@@ -302,6 +304,7 @@ for name in ("b_t, at token t", "b_2, at all tokens"):
 # (Greensmith, Bartlett and Baxter 2004). Where $\|s\|^2$ is proportional to the number of tokens, $b^*$ is OPO's baseline
 # ([2505.23585](https://arxiv.org/abs/2505.23585)).
 #
-# Sources: Williams 1992 (*Machine Learning* 8, REINFORCE with a baseline); Weaver and Tao 2001,
-# [1301.2315](https://arxiv.org/abs/1301.2315); Greensmith, Bartlett and Baxter 2004 (*JMLR* 5, the optimal baseline); Dr. GRPO,
-# [2503.20783](https://arxiv.org/abs/2503.20783), App. A, Eq. 4–5, for language models. The small policy and the measurement are ours.
+# Sources: Williams 1992 (*Machine Learning* 8, REINFORCE with a baseline); Weaver and Tao:
+# [1301.2315](https://arxiv.org/abs/1301.2315); Greensmith et al.: *JMLR* 5; Dr. GRPO,
+# [2503.20783](https://arxiv.org/abs/2503.20783), App. A, Eq. 4–5, for language models. EOS left out of the mask:
+# RAGEN's issue 59, Megatron-Bridge's pull request 4660. The small policy and the measurement are ours.

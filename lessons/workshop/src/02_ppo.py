@@ -3,12 +3,12 @@
 #
 # REINFORCE ([lesson 1](01_score_function.ipynb)) makes one update and discards its samples. Sampling is expensive, so PPO (proximal
 # policy optimization) makes several updates with one batch. It multiplies each token's push by a **ratio** $\rho$, the token's probability
-# now over that when it was sampled, and adds a **clip**:
+# now divided by its probability when it was sampled. And it adds a **clip**:
 #
 # > **The clip stops pushing (gradient 0) a token whose probability has already moved far enough the way it is pushed; a token that has moved
 # > the other way is still pushed.**
 # >
-# > So it stops gradients, not ratios: in our run, after 16 steps on one batch, 21 % of the tokens are outside its range, without the clip 29 %.
+# > So it stops gradients, not ratios: in our runs, after 16 steps on one batch, 23 % of the tokens are outside its range, without the clip 30 %.
 #
 # Move the ratio:
 
@@ -70,7 +70,7 @@ knob(draw, ratio=(0.1, 2.9, 0.1, 1.5), eps=(0.05, 0.6, 0.05, 0.2))
 show_diff(reinforce.policy_loss, ppo.policy_loss)
 
 # %% [markdown]
-# (The token mean is the subject of [lesson 5](05_length.ipynb), an advantage for each token that of [lesson 15](15_critic.ipynb).)
+# (Token mean: [lesson 5](05_length.ipynb). An advantage per token: [lesson 15](15_critic.ipynb).)
 #
 # ## Several updates with one batch
 #
@@ -81,20 +81,21 @@ show_diff(reinforce.policy_loss, ppo.policy_loss)
 # $$\mathbb E_{y\sim\pi_{old}}\big[\rho(y)\,A(y)\,\nabla\ell(y)\big] =
 # \sum_y \pi_{old}(y)\,\frac{\pi(y)}{\pi_{old}(y)}\,A(y)\,\nabla\log\pi(y) = \nabla \sum_y \pi(y)\,A(y)$$
 #
-# A check without sampling error: three completions of one token, of which the first is wrong, have old probabilities ½, ¼, ¼, and a batch
-# of four holds them in exactly this proportion. The truth is the derivative of the success probability with respect to the three logits.
+# A check without sampling error: three completions of one token, the first wrong, have old probabilities ½, ¼, ¼, and a batch
+# of four holds them in exactly this proportion. The advantage is $R - ½$, the reward minus the batch's mean. The truth is the derivative of
+# the success probability with respect to the three logits.
 
 # %% [fold]
 drawn = torch.tensor([0, 0, 1, 2])  # the batch: one number per completion
 old = torch.tensor([0.5, 0.25, 0.25]).double().log()
-R = torch.tensor([0.0, 1.0, 1.0]).double()  # the last two are right; A = R, as in REINFORCE
+R = torch.tensor([0.0, 1.0, 1.0]).double()  # the last two are right
 starts = {"first": old, "a later one": old + torch.tensor([-0.5, 1.2, -0.3])}
 rows = "| update | policy | truth | with the ratio | without |\n|---|---|---|---|---|"
 for when, start in starts.items():
     logits = start.clone().requires_grad_()
     (truth,) = torch.autograd.grad(logits.softmax(dim=0) @ R, logits)
     logps = logits.log_softmax(dim=0)[drawn].view(4, 1)
-    A, mask = R[drawn].view(4, 1), torch.ones(4, 1).bool()
+    A, mask = R[drawn].view(4, 1) - 0.5, torch.ones(4, 1).bool()
     batch = {"logps": logps, "advantages": A, "mask": mask}
     unclipped = ppo.Config(clip_eps=math.inf)
     losses = (ppo.policy_loss(**batch, old_logps=old[drawn].view(4, 1), config=unclipped),
@@ -103,14 +104,15 @@ for when, start in starts.items():
                            for loss in losses)
     assert torch.allclose(with_ratio, truth, rtol=1e-12)
     assert torch.allclose(without, truth, rtol=1e-12) == (when == "first")
+    assert np.allclose(without, [-0.25, 0.125, 0.125], rtol=1e-12)
     shown = [", ".join(f"{one:.3f}" for one in each)
              for each in (start.softmax(dim=0), truth, with_ratio, without)]
     rows += f"\n| {when} | {' | '.join(shown)} |"
 say(rows)
 
 # %% [markdown]
-# On the first update every ratio is 1 and changes nothing. Later, the gradient without the ratio is wrong: here it pushes the second
-# completion, a right one, down.
+# On the first update every ratio is 1 and changes nothing. Without the ratio the gradient stays that of the first update: it does not
+# notice that the policy has moved, and that the second completion now matters more than the third.
 #
 # For completions of many tokens, each token's own ratio is an approximation, good while the two policies are close: it leaves out how the
 # later tokens' probabilities have changed (second reading). The clip is meant to keep the policies close.
@@ -124,7 +126,7 @@ say(rows)
 # The loss is $-J$ (`torch.minimum` in the diff above).
 #
 # **The proof.** Since $\nabla\rho_t = \rho_t\nabla\ell_t$, the first term of the minimum has the gradient $\rho_t A_t \nabla\ell_t$.
-# Outside the range the second term is a constant, with gradient 0. Inside, the two terms are equal. Which one is smaller?
+# Outside the range the second term is a constant, with gradient 0. Inside, the two terms are equal. Which is smaller?
 #
 # - If $\rho > 1+\varepsilon$, the clipped ratio is smaller than $\rho$. Multiplied by $A > 0$ it stays smaller: the constant is taken,
 #   **gradient 0**. Multiplication by $A < 0$ reverses the order: $\rho A$ is taken, gradient $\rho A\nabla\ell$.
@@ -139,7 +141,7 @@ say(rows)
 # In the two cases that are alive, the token has moved against its advantage: other tokens, which share its parameters, or the optimizer's
 # momentum have moved it. Its own gradient pulls it back.
 #
-# Autograd confirms the table for the script's loss:
+# Autograd, for the script's loss:
 
 # %% [fold]
 ratio = np.exp(np.linspace(-3, 3, 61))
@@ -153,8 +155,8 @@ print(f"at ratio 20 and A = -1 the gradient is {objective([20.0], -1.0)[1].item(
 # ## The clip on a real model
 #
 # The clip stops a *gradient*. Does it keep the *ratio* within the range? The base model writes 8 completions for each of 8 problems and
-# is trained on this batch for 16 steps (four times the usual number), once with the clip and once without. The advantage is the reward minus
-# the batch's mean reward.
+# is trained on this batch for 16 steps (usually 4), with and without the clip. We do this with five batches. The advantage is again the
+# reward minus the batch's mean.
 
 
 # %% [fold]
@@ -170,32 +172,38 @@ def train(eps):
         optimizer.step()
     return [logps.detach() for logps in history], logps.grad
 
-problems = sample_problems(8, LEVELS, random.Random(0))
-prompts, generator = [problem.prompt for problem in problems], torch.Generator().manual_seed(0)
-rollout = sample(to_float64(base), tokenizer, prompts, 8, 56, 1.0, generator)
-R = torch.tensor([reward(problems[row // 8], text) for row, text in enumerate(rollout.texts)])
-A, real = (R - R.mean()).double().view(64, 1), rollout.mask  # (B, 1) and (B, T)
-batch = {"old_logps": rollout.old_logps, "advantages": A, "mask": real}
-(clip, gradient), (no_clip, _) = train(0.2), train(math.inf)
+shares = []  # (5, 2): outside the range, with the clip and without
+for seed in (4, 3, 2, 1, 0):  # the text and the picture show the last
+    problems, generator = sample_problems(8, LEVELS, random.Random(seed)), torch.Generator()
+    prompts = [problem.prompt for problem in problems]
+    rollout = sample(to_float64(base), tokenizer, prompts, 8, 56, 1.0, generator.manual_seed(seed))
+    R = [reward(problems[row // 8], text) for row, text in enumerate(rollout.texts)]
+    A, real = torch.tensor(R).double().view(64, 1), rollout.mask  # (B, 1) and (B, T)
+    batch = {"old_logps": rollout.old_logps, "advantages": A - A.mean(), "mask": real}
+    (clip, gradient), (no_clip, _) = train(0.2), train(math.inf)
+    moved = [(at[16] - rollout.old_logps)[real].exp() for at in (clip, no_clip)]
+    shares.append([((ratios - 1).abs() > 0.2).double().mean() for ratios in moved])
+shares, A = np.array(shares), A - A.mean()
 first, last, free = ((at - rollout.old_logps).exp() for at in (clip[1], clip[16], no_clip[16]))
 outside, escaped = (((ratios - 1).abs() > 0.2) & real for ratios in (last, free))
 stopped, up = (gradient == 0) & real, (A > 0) & real
 assert torch.equal(stopped, outside & ((last - 1).sign() == A.sign()))
 assert 1.2 < last[up].max() < free[up].max()
-assert [int(x.sum()) for x in (outside, escaped, real)] == [98, 137, 472]  # as the claim says
+assert [int(x.sum()) for x in (outside, escaped, real)] == [98, 137, 472]
+assert [round(100 * x) for x in shares.mean(axis=0)] == [23, 30]  # as the claim says
+assert (shares[:, 0] < shares[:, 1]).all()
 show(share_outside({"clip": clip, "no clip": no_clip}, rollout.old_logps, real))
 
 # %% [text]
-# *The share of the tokens whose ratio lies outside the clip's range, after each step of one run.*
+# *The share of the tokens whose ratio lies outside the clip's range, after each step, on one batch.*
 #
-# **The clip holds some tokens back, not all: after 16 steps {=int(outside.sum())} of {=int(real.sum())} tokens
-# ({=int(outside.sum()) / int(real.sum()):.0%}) are outside the range with it, {=int(escaped.sum())} ({=int(escaped.sum()) / int(real.sum()):.0%})
-# without.** Of these {=int(outside.sum())}, {=int(stopped.sum())} have moved where their advantage pushes them, and their gradient is exactly 0. The
-# other {=int((outside & ~stopped).sum())} have moved the opposite way, and their gradients are alive.
+# **The clip holds some tokens back, not all: on average {=shares[:, 0].mean():.0%} are outside the range with it
+# (from {=shares[:, 0].min():.0%} to {=shares[:, 0].max():.0%} on the five batches), {=shares[:, 1].mean():.0%} without ({=shares[:, 1].min():.0%} to {=shares[:, 1].max():.0%}).** In the picture, {=int(stopped.sum())} of the {=int(outside.sum())}
+# that end outside with it moved where their advantage pushes them: their gradient is exactly 0. The other {=int((outside & ~stopped).sum())} moved the opposite way, and keep
+# their gradients.
 #
-# How do tokens get outside? A step that starts inside the range may end far outside: here the first step, with every ratio 1, multiplied
-# the probability of a token with $A > 0$ by {=first[up].max():.1f}. And a stopped token still moves, because of other tokens' gradients and
-# Adam's momentum.
+# How do tokens get outside? A single step may go far: here the first multiplied the probability of a token with $A > 0$ by
+# {=first[up].max():.1f}. And other tokens' gradients and Adam's momentum still move a stopped token.
 #
 # ## Exercises
 #
@@ -225,8 +233,7 @@ def stopped_share(ratio, A, mask, eps):
 # %% [markdown]
 # **2. Find the bug.** This objective takes the smaller of the two *ratios* and multiplies by the advantage afterwards. With one update per
 # batch it does no harm. Which tokens does it stop? Repair it. Below the check, your objective trains a policy over ten
-# tokens, with ten steps on each batch of eight; one token is right with probability .9, the others with .5. (The advantage is the reward
-# minus the batch's mean.)
+# tokens, with ten steps on each batch of eight; one token is right with probability .9, the others with .5. (Advantages as above.)
 
 
 # %% [exercise]
@@ -241,8 +248,7 @@ check("2.2", clipped_objective)
 trains("2.2", clipped_objective)
 
 # %% [markdown]
-# *The mean of 100 runs. By the end nearly every run has settled on one token, so a curve ends at about the share of runs that settled on the
-# best.*
+# *By the end nearly every run has settled on one token, so a curve ends at about the share of runs that settled on the best. (100 runs.)*
 
 # %% [hint]
 # Forget A for a moment: at which ratios is `torch.minimum(ratio, clipped)` a constant? Is that the right side if A < 0?
@@ -256,14 +262,15 @@ def clipped_objective(ratio, A, eps):
 
 # %% [markdown]
 # The smaller *ratio* is the constant above the range and the ratio itself below it, whatever the sign of A. For $A < 0$ that is the wrong way
-# round: a bad token that has become likelier is stopped, and one that has already lost half its probability is pushed down further. In the
-# picture unlucky tokens fall without limit, and more runs settle on one that was lucky early. PPO takes the minimum of the two *products*.
+# round: a bad token that has become likelier is stopped, and one that has already lost half its probability is pushed down further. So unlucky
+# tokens fall without limit, and (picture) one run in five settles on a wrong token; without any clip, two in three. PPO takes the minimum of
+# the two *products*.
 #
 # ## To remember
 #
 # - The ratio corrects for samples drawn from the old policy: exactly for completions of one token, approximately for longer ones.
-# - The clip stops a token that has already moved where its advantage pushes it. Otherwise its gradient is alive, and for $A < 0$ it has no
-#   bound.
+# - The clip stops a token that has already moved where its advantage pushes it. All other tokens keep their gradient, which for $A < 0$
+#   has no bound.
 # - The clip stops gradients, not ratios: a token may leave the range in one step and then move on with others.
 #
 # ## For a second reading (5 minutes)

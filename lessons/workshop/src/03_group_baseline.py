@@ -1,14 +1,14 @@
 # %% [markdown] 40 minutes, without the second reading
 # # 3 · GRPO's baseline
 #
-# Group relative policy optimization (GRPO) samples a **group** of $G$ completions of the same prompt, independently of each other, and
+# Group relative policy optimization (GRPO) samples a **group** of $G$ completions of the same prompt, independently, and
 # subtracts the group's mean reward from each reward. The mean takes the place of PPO's critic ([lesson 15](15_critic.ipynb)).
 #
-# > **Subtracting the group's mean only shortens the average update, which still points along the gradient of the success probability;
-# > dividing by σ, the rewards' standard deviation, keeps this direction, but in groups of four or more makes some prompts count more.**
+# > **Subtracting the group's mean shortens the average update, which still points along the gradient of the success probability; dividing by
+# > σ, the rewards' standard deviation, keeps the direction, but in groups of four or more counts very hard and very easy prompts more.**
 # >
-# > To be exact: with the group's mean it is $(G-1)/G$ of the gradient, with the mean of the *others* all of it. (The first update after
-# > sampling; with σ, rewards of 0 and 1.)
+# > With the mean of a group of $G$ the update is $(G-1)/G$ of the gradient, with the mean of the *others* all of it. In groups of 8, σ counts a
+# > prompt up to 1.4 times as much as a medium one.
 #
 # A group of four, with both means:
 #
@@ -26,7 +26,7 @@
 # which then divides by σ.
 #
 # A tiny policy is asked for two digits from 0 to 2 that add up to 2: of its nine completions three are right. Here are its updates from all
-# groups of *two*, without the division by σ:
+# groups of *two*, without σ:
 
 # %% [fold]
 import numpy as np
@@ -67,7 +67,7 @@ show(cloud_of_groups(updates, probs[pairs].prod(dim=1), grad_p))
 
 # %% [markdown]
 # *A dot is the update of one group, its size the group's probability. The arrow: the gradient of the success probability $p$, $\nabla p$.
-# Across it: the direction in which updates vary most. At the origin: groups whose two rewards agree. The black circle is the average of all
+# The vertical axis: the direction across $\nabla p$ in which updates vary most. At the origin: groups whose two rewards agree. The black circle is the average of all
 # groups, for RLOO at the tip of the arrow, for Dr. GRPO half way: $(G-1)/G = 1/2$. GRPO's groups of two lie exactly where RLOO's do.*
 #
 # | symbol | meaning |
@@ -106,8 +106,8 @@ assert torch.allclose(own, 3 / 4 * others) and own[0] == 1 / 2  # the group of f
 # Two completions with the same reward contribute nothing: **only pairs of a right and a wrong completion count**. A group without such a
 # pair is **silent** ([lesson 6](06_identity.ipynb)): it trains nothing.
 #
-# **Scope.** On the first update after sampling nothing is clipped ([lesson 2](02_ppo.ipynb)). There is no KL (Kullback–Leibler) term, and
-# scores are summed over tokens; GRPO's division by length is [lesson 5](05_length.ipynb)'s subject.
+# **Scope.** The first update after sampling, on which nothing is clipped ([lesson 2](02_ppo.ipynb)). There is no KL (Kullback–Leibler) term,
+# rewards are 0 and 1 where σ divides, and scores are summed over tokens; GRPO's division by length is [lesson 5](05_length.ipynb)'s subject.
 #
 # ## And GRPO?
 #
@@ -121,7 +121,7 @@ assert torch.allclose(own, 3 / 4 * others) and own[0] == 1 / 2  # the group of f
 # | **difference** | **1.41** | **1.41** | **1.41** |
 #
 # (For $j = 0$: rewards 1, 0, 0, mean 1/3, σ = $\sqrt2/3$ = .47, and (1 − 1/3)/.47 = 1.41.) In groups of four the differences are 1.73, 1.58,
-# 1.58 and 1.73: there it matters how many of the others are right.
+# 1.58 and 1.73.
 #
 # The others are independent of completion $i$, and $\mathbb E[(1-R)\,s] = -\mathbb E[R\,s] = -\nabla p$. So for each $j$
 #
@@ -133,7 +133,9 @@ assert torch.allclose(own, 3 / 4 * others) and own[0] == 1 / 2  # the group of f
 # $$\mathbb E[g] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_j\big[A(\text{right}, j) - A(\text{wrong}, j)\big],
 # \quad j \sim \mathrm{Binomial}(G-1, p)$$
 #
-# So GRPO keeps the direction. In groups of two $w = 1$, in groups of three 1.41; from $G = 4$ on, $w$ depends on $p$.
+# So GRPO keeps the direction. In groups of two $w = 1$, in groups of three 1.41; from $G = 4$ on, $w$ depends on $p$: on a very hard
+# prompt mostly $j = 0$, on a very easy one $j = G-1$, and there the difference is largest. (σ itself is largest in half-right groups, but what
+# it multiplies, [lesson 6](06_identity.ipynb)'s contrast, is on average $\nabla p/(pq)$, with $q = 1 - p$.)
 #
 # %% [text]
 # ## The check: all groups
@@ -172,6 +174,8 @@ for G, differences in ((3, [1.41] * 3), (4, [1.73, 1.58, 1.58, 1.73])):
     of_last = [grpo.compute_advantages(rewards=last + turn)[:, -1]
                for turn in (torch.eye(G)[-1], 0)]
     assert np.allclose(of_last[0] - of_last[1], differences, atol=0.005)  # the table
+of_eight = identity.weight("GRPO", np.array([1e-9, 0.5]), 8)
+assert round(of_eight[0] / of_eight[1], 1) == 1.4  # as the claim says
 policies = [study(shift) for shift in np.linspace(-5, 6, 45)]
 ps = np.array([(probs @ rewards).item() for probs, _, _ in policies])
 picked = slice(6, 45, 5)
@@ -188,13 +192,10 @@ def draw(G):
         axis.plot(ps[picked], dots[G], "k.")
     return figure
 
-knob(draw, G=(2, 64, 1, 8))
+knob(draw, G=(2, 64, 1, 4))
 
 # %% [markdown]
-# *The factor of $\nabla p$ in the average update, from the formulas; dots, up to G = 4: over all groups. GRPO's factor is flat only at G = 2
-# and 3. The larger the groups, the more very hard and very easy prompts count against medium ones ([lesson 9](09_objective.ipynb)).*
-#
-# Noise is another question: second reading; for GRPO, [lesson 7](07_group_size.ipynb).
+# *The factor of $\nabla p$ in the average update, from the formulas; dots, up to G = 4: over all groups. The larger the groups, the more very hard and very easy prompts count against medium ones ([lesson 9](09_objective.ipynb)).*
 #
 # ## Exercises
 #
@@ -225,8 +226,8 @@ def factor(W):
 # Only a completion's *own* weight shortens the update: the others' rewards are independent of its score.
 #
 # **2. Find the bug.** For some completions the verifier timed out. Their entries in `rewards` are 0, and the function below counts them as
-# wrong. Repair it: RLOO compares a verified completion with the *other* verified ones of its group (there is at least one); the rest get the
-# advantage 0. Below the check, your advantages train a policy. Its right completion times out four times in five; another is fast and earns
+# wrong. Repair it: RLOO compares a verified completion with the *other* verified ones of its group (a group has none or at least two); the rest
+# get the advantage 0. Below the check, your advantages train a policy. Its right completion times out four times in five; another is fast and earns
 # half a point.
 
 
@@ -241,8 +242,7 @@ check("3.2", rloo_verified)
 trains("3.2", rloo_verified)
 
 # %% [markdown]
-# *The mean of 200 policies. With the bug they learn to be fast and half right. Two other mistakes only slow learning down: to divide by
-# $G - 1$ although fewer others were verified, and to keep a completion's own reward in the mean.*
+# *The mean of 200 policies. With the bug they learn to be fast and half right.*
 
 # %% [hint]
 # The sum of the others' rewards is the sum of all minus the completion's own. How many others were verified?
@@ -258,23 +258,23 @@ def rloo_verified(rewards, verified):
 # %% [markdown]
 # ## To remember
 #
-# - The group's mean contains the completion's own reward, which shortens the expected update to $(G-1)/G$ of $\nabla p$: a matter of the
-#   learning rate. RLOO leaves it out.
-# - GRPO's expected update is a multiple of $\nabla p$ as well. From $G = 4$ on the multiple depends on $p$: prompts count differently.
+# - Only a completion's *own* weight in its baseline shortens the expected update: the group's mean to $(G-1)/G$ of $\nabla p$, a matter of
+#   the learning rate.
+# - GRPO's expected update is a multiple of $\nabla p$ as well, from $G = 4$ on a larger one for very hard and very easy prompts.
 #
 # ## For a second reading (10 minutes)
 #
 # **What a group costs.** A group takes $G$ completions, and the mean of $n$ updates has the variance $\operatorname{Var}[g]/n$. So at equal
 # cost we compare $G\operatorname{Var}[g]$, the variance *per completion*. RLOO's update is the estimate with the exact $p$ as its baseline,
-# plus a part with mean 0, the price of estimating $p$ (here $q = 1 - p$):
+# plus a part with mean 0, the price of estimating $p$:
 #
 # $$g = \frac1G\sum_i (R_i - p)\, s_i \;-\; \frac{1}{G(G-1)}\sum_{i\ne i'} (R_{i'} - p)\, s_i$$
 #
 # $$G\operatorname{Var}[g_{\text{RLOO}}] = \underbrace{\mathbb E\big[(R-p)^2\|s\|^2\big] - \|\nabla
 # p\|^2}_{\text{with the exact } p} \;+\; \frac{p\,q\;\mathbb E\|s\|^2 + \|\nabla p\|^2}{G-1}$$
 #
-# The two parts are uncorrelated: in every product of their terms some $R_{i'} - p$ or $s_i$ is left alone, as an independent factor with
-# mean 0. In the square of the second sum only the products of the term $(i, i')$ with itself and with $(i', i)$ survive: the last fraction.
+# The two parts are uncorrelated: every product of a term of one with a term of the other contains some completion once only, as a factor
+# with mean 0. In the square of the second sum only the products of the term $(i, i')$ with itself and with $(i', i)$ survive: the last fraction.
 #
 # Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times as large: scaled to the same length, its noise is RLOO's.
 
