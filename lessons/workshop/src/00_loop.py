@@ -1,4 +1,4 @@
-# %% [markdown] 35 minutes
+# %% [markdown] 40 minutes
 # # 0 · The loop: sample, verify, update
 #
 # A language model reads a prompt and writes a **completion**. A **verifier**, an ordinary program, says whether it is right. Reinforcement

@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes, without the second reading
+# %% [markdown] 45 minutes, without the second reading
 # # 2 · PPO: the ratio and the clip
 #
 # REINFORCE ([lesson 1](01_score_function.ipynb)) makes one update and discards its samples. Sampling is expensive, so PPO (proximal

@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes, without the second reading
+# %% [markdown] 45 minutes, without the second reading
 # # 3 · GRPO's baseline
 #
 # Group relative policy optimization (GRPO) samples a **group** of $G$ completions of the same prompt, independently, and
@@ -7,7 +7,7 @@
 # > **Subtracting the group's mean shortens the average update, which still points along the gradient of the success probability; dividing by
 # > σ, the rewards' standard deviation, keeps the direction, but in groups of four or more counts very hard and very easy prompts more.**
 # >
-# > With the mean of a group of $G$ the update is $(G-1)/G$ of the gradient, with the mean of the *others* all of it. In groups of 8, σ counts a
+# > With the mean of a group of $G$ the average update is $(G-1)/G$ of the gradient, with the mean of the *others* all of it. In groups of 8, σ counts a
 # > prompt up to 1.4 times as much as a medium one.
 #
 # A group of four, with both means:
@@ -262,7 +262,7 @@ def rloo_verified(rewards, verified):
 #   the learning rate.
 # - GRPO's expected update is a multiple of $\nabla p$ as well, from $G = 4$ on a larger one for very hard and very easy prompts.
 #
-# ## For a second reading (10 minutes)
+# ## For a second reading (15 minutes)
 #
 # **What a group costs.** A group takes $G$ completions, and the mean of $n$ updates has the variance $\operatorname{Var}[g]/n$. So at equal
 # cost we compare $G\operatorname{Var}[g]$, the variance *per completion*. RLOO's update is the estimate with the exact $p$ as its baseline,
