@@ -156,7 +156,7 @@ knob(lambda run: draw(runs[unknown[run - 1]]), run=(1, 7, 1, 1))
 # <details><summary>Run 3</summary>
 #
 # `eos_masked`. `length` is one token short from the first step, because it counts the tokens under the mask. Nearly everything else
-# looks healthy. ([Lesson 1](01_score_function.ipynb), exercise 1, repairs this bug.)
+# looks healthy. ([Lesson 1](01_score_function.ipynb), exercise 2, repairs this bug.)
 #
 # </details>
 # <details><summary>Run 4</summary>
