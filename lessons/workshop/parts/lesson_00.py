@@ -7,16 +7,16 @@ import numpy as np
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from lessons.workshop.kit import GREEN, ORANGE, PURPLE, RED, new_figure
+from lessons.workshop.kit import ORANGE, PURPLE, RED, new_figure
 
 
 def fans(curves: dict[tuple[str, float], Tensor], rate: float) -> Figure:
-    """Lesson 0: the success probability along 1,000 runs with four baselines: the median and eight
+    """Lesson 0: the success probability along 1,000 runs with three baselines: the median and eight
     runs in ten. curves: (updates + 1, runs) of each baseline and learning rate.
     """
-    figure, panels = new_figure(8.5, 2.9, columns=4, sharey=True)
-    names = ("b = 0", "b = −1", "mirror of −1", "b = −3")
-    for axis, name, color in zip(panels, names, (ORANGE, PURPLE, GREEN, RED)):
+    figure, panels = new_figure(8.5, 2.9, columns=3, sharey=True)
+    names = ("b = 0", "b = −1", "b = −3")
+    for axis, name, color in zip(panels, names, (ORANGE, PURPLE, RED)):
         runs = curves[name, rate]
         low, median, high = np.quantile(runs, [0.1, 0.5, 0.9], axis=1)
         axis.fill_between(range(201), low, high, color=color, alpha=0.3, linewidth=0)

@@ -109,7 +109,7 @@ print(f"success probability: {pi @ R:.3f} before, {(after @ R).item():.3f} after
 #
 # So a batch of 4 without a right completion changes nothing. The probability of such a batch is $(1-p)^4$ = {=(1 - pi @ R) ** 4:.0%}; at $p = .001$ it would be {=(1 - 0.001) ** 4:.1%}.
 #
-# ## How large a step? Seven baselines
+# ## How large a step? Five baselines
 #
 # Before the update one may subtract a number $b$, the **baseline**, from every reward. The difference, $R - b$, is the **advantage**:
 # if positive, it makes a completion more probable, if negative, less. [Lesson 1](01_score_function.ipynb)
@@ -120,8 +120,6 @@ print(f"success probability: {pi @ R:.3f} before, {(after @ R).item():.3f} after
 # - **b = 0**, no baseline: right completions are pushed up.
 # - **b = 1**: wrong completions are pushed down.
 # - **b = −1** and **b = −3**: as if every reward were 1 or 3 points higher. All completions are pushed up, right ones more.
-# - Their **mirror images**: as far above the quietest constant as −1 and −3 lie below it (computed anew at every update), and so exactly as
-#   noisy. All completions are pushed down, right ones less.
 #
 # From all 15 completions, the mean and the noise of the update from one:
 
@@ -138,14 +136,17 @@ def quietest(logits):
     return weights @ R / weights.sum(dim=-1)
 
 
+def mirror(logits):
+    """As far above the quietest constant as −1 lies below it."""
+    return 2 * quietest(logits) + 1
+
+
 BASELINES = {
     "b = p": success,
     "b = 0": lambda logits: 0 * success(logits),
     "b = 1": lambda logits: 0 * success(logits) + 1,
     "b = −1": lambda logits: 0 * success(logits) - 1,
-    "mirror of −1": lambda logits: 2 * quietest(logits) + 1,
     "b = −3": lambda logits: 0 * success(logits) - 3,
-    "mirror of −3": lambda logits: 2 * quietest(logits) + 3,
 }
 
 
@@ -163,13 +164,12 @@ for name, baseline in BASELINES.items():
     mean, variances[name] = mean_and_variance(start_logits, baseline)
     exact = torch.allclose(mean, grad(success)(start_logits).flatten(), rtol=0, atol=1e-12)
     assert exact
-    print(f"{name:12} mean update = gradient of p, within 1e-12: {exact}", end="   ")
+    print(f"{name:6} mean update = gradient of p, within 1e-12: {exact}", end="   ")
     print(f"variance {variances[name]:5.2f}")
 
 # %% [markdown]
 # Now we train with each baseline: 1,000 runs of 200 updates, 4 completions per update. A run is **lost** if it ends with $p < .1$.
-# *Guess: how many are lost with $b = 0$ at a rate of 4? And which loses more, $b = -1$ or its mirror image?* Then open the output (click the
-# … under the cell) and move the rate.
+# *Guess: how many are lost at a rate of 4, with $b = 0$, and with $b = -1$?* Then open the output (click the … under the cell) and move the rate.
 
 
 # %% [fold] guess
@@ -205,12 +205,11 @@ logits = start_logits  # to a policy halfway, along the exact gradient
 while success(logits) < 0.5:
     logits = logits + 0.05 * grad(success)(logits)
 halfway = {name: mean_and_variance(logits, b)[1] for name, b in BASELINES.items()}
-for noise in (variances, halfway):
-    assert np.allclose(np.diff([*noise.values()])[[3, 5]], 0, atol=1e-9)  # the mirror images
+for at, noise in ((start_logits, variances), (logits, halfway)):
+    assert np.isclose(mean_and_variance(at, mirror)[1], noise["b = −1"])  # exactly as noisy
     assert noise["b = p"] < noise["b = 0"] < noise["b = 1"] < noise["b = −1"] < noise["b = −3"]
-fallen = {name: curves[name, 4.0][:, curves[name, 4.0][20] < 0.1] for name in BASELINES}
-back = {name: (runs[-1] > 0.5).double().mean().item() for name, runs in fallen.items()}
-assert 2 * lost["mirror of −1"][2] < lost["b = −1"][2] and back["b = −1"] < back["mirror of −1"]
+above = (train(mirror, 4.0)[-1] < 0.1).double().mean().item()
+assert 2 * above < lost["b = −1"][2]
 knob(lambda rate: fans(curves, rate), rate=RATES)
 rows = "\n".join(f"| {name} | {variances[name]:.2f} | "
                  + " | ".join(f"{100 * x:.1f} %" if x else "0" for x in shares)
@@ -223,13 +222,12 @@ say(f"""*Line: the median run. Band: the middle eight runs in ten.*
 |---|---|---|---|---|
 {rows}
 
-**The noisiest lose runs, and at equal noise it matters which way they push: at rate 4,
-{100 * lost["b = −1"][2]:.0f} % with $b = -1$, {100 * lost["mirror of −1"][2]:.0f} % with its mirror image.** (At the noise of $-3$ it hardly does.)
+**Only the two noisiest lose runs, the noisier of them at smaller steps.** Small steps average the noise out.
+A large noisy step can make the right completions improbable by chance; then they are hardly ever sampled.
 
-Small steps average the noise out. A large noisy step can make the right completions improbable by chance; then
-they are hardly ever sampled. A baseline below all rewards also pushes up every *sampled* completion, wrong ones
-too, which is then sampled more and pushed up again. Its mirror image pushes it down, against chance. The runs
-agree: of those with $p < .1$ after 20 updates at rate 4, {100 * back["b = −1"]:.0f} % end above ½ with $b = -1$, {100 * back["mirror of −1"]:.0f} % with the mirror image.
+Noise is not all. A baseline as far above the quietest one as −1 lies below it is exactly as noisy, and pushes all
+completions down. At rate 4 it loses {100 * above:.0f} % of its runs, not {100 * lost["b = −1"][2]:.0f} %. (Probably because with $b = -1$ a wrong completion that was sampled
+by chance is pushed up, and so sampled again.)
 
 On a real model $b = p$ and $b = 0$ can differ much ([lesson 1](01_score_function.ipynb)).""")
 
@@ -302,7 +300,6 @@ def least_noisy(p, candidates):
 # ## To remember
 #
 # The policy samples, the verifier rewards, and rewarded completions become more probable. A baseline that does not depend on the completion
-# leaves the mean update unchanged. It changes the noise, and with large steps noise can ruin a run, more often if whatever is sampled is
-# pushed up.
+# leaves the mean update unchanged. It changes the noise, and with large steps noise can ruin a run.
 #
 # Sources: Williams 1992 (*Machine Learning* 8, REINFORCE). The small policy and its runs are ours.
