@@ -59,7 +59,7 @@ n, bare = scores["ours"]["counts"], scores["ours, bare"]["counts"]["class right"
 assert (n["class right"], n["bug"]) == (23, 27)  # as in the box
 
 # %% [text]
-# *Blue: a run with a thirtieth of the usual learning rate. Grey: the band of healthy runs. Orange titles: the curve leaves the band, first at
+# *Blue: a run with the learning rate 6e-6, a 33rd of the usual 2e-4. Grey: the band of healthy runs. Orange titles: the curve leaves the band, first at
 # this step.*
 #
 # The reward leaves the band only at step {=first["reward"][0]}. But `update_norm`, the length of the weights' step, is {=too_small:.0f} times too small from step
@@ -134,7 +134,8 @@ for name, curves in firsts.items():
 # | `verifier_strict` | the verifier accepts nothing that the model writes | `reward`, below; `silent`, above |
 # | `loss_zero` | harmless: the loss minus a detached copy of itself | |
 #
-# **Then name the seven runs, before you open the answers.**
+# **Then write down a name for each of the seven runs, and the curve that decides it, before you open the answers.** What is left over is no
+# reason.
 
 # %%
 unknown = [sorted(runs)[number] for number in (27, 17, 5, 22, 10, 28, 26)]
@@ -221,7 +222,8 @@ chances = torch.tensor([[0.1], [0.4], [0.6], [0.9]])  # of being right, by group
 R = (torch.rand(4, 8, generator=torch.Generator().manual_seed(0)) < chances).float()
 whole_batch = (R - R.mean()) / R.std(correction=0)
 for what, A in (("by group", grpo.compute_advantages(rewards=R)), ("by batch", whole_batch)):
-    print(what, [f"{x:+.2f}" for x in A.sum(dim=1).tolist()], f"all: {abs(A.sum()):.2f}")
+    sums = [round(x, 2) + 0.0 for x in A.sum(dim=1).tolist()]  # + 0.0: no -0.00
+    print(what, [f"{x:+.2f}" for x in sums], f"all: {abs(A.sum()):.2f}")
 assert whole_batch.sum().abs() < 1e-4 < whole_batch.sum(dim=1).abs().min()
 
 # %% [markdown]

@@ -207,10 +207,10 @@ def pays_from(off, noise, other_off, other_noise):
 # {=np.ceil(crossings[1]):.0f} on. **In this example, the larger the batch, the higher the cap that pays.**
 #
 # In code a capped weight is one line, a constant factor of the loss: **truncated importance sampling**
-# ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)). Without `sum` it is each token's.
+# ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)). Without `sum` it is each token's. (`mask` is 0 on the padding.)
 #
 # ```python
-# w = (old_logps - sampler_logps).sum(dim=1, keepdim=True).exp().clamp(max=C)
+# w = ((old_logps - sampler_logps) * mask).sum(dim=1, keepdim=True).exp().clamp(max=C)
 # ```
 #
 # ## How much of a batch is left?
