@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes, without the second reading
+# %% [markdown] 45 minutes, without the second reading
 # # 14 · One gradient until the ratio moves
 #
 # A batch of completions is often used for several updates. From the second update on, the policy is no longer the one that sampled them. A token's
@@ -11,7 +11,7 @@
 # > In our runs with short steps, the weight alone and the bound alone could not be told apart from both. With steps four times as long even the best
 # > arm ended 22 points lower, those without a bound far more.
 #
-# The six are GRPO, GSPO, GMPO, DPPO, SAPO and CISPO. We compare them by formula, and train GRPO's clip (both parts), CISPO (the weight), the
+# We compare the six by formula, and train GRPO's clip (both parts), CISPO (the weight), the
 # bound alone, and neither.
 
 # %% [fold]
@@ -61,6 +61,7 @@ pushes = markdown(["ratio after", *uses], rows)
 # ## One token in numbers
 #
 # A token of a right completion ($A > 0$) had probability $p = .15$ when it was sampled. Now it has .195, so $\rho = 1.3$. ($\bar\rho$ is the geometric mean of a completion's ratios; $\mathrm{sg}$, stop-gradient, makes a constant.)
+# Read GRPO's row and CISPO's first: the training below needs only these.
 #
 # | method | loss of a token | what it stops | factor at 1.3 |
 # |---|---|---|---|
@@ -68,7 +69,7 @@ pushes = markdown(["ratio after", *uses], rows)
 # | GSPO: group sequence | the same, with $\bar\rho$ for $\rho$ and a narrow clip | the completion, at $\bar\rho$ = .9997 or 1.0004 (published); here .991 or 1.012 | {=at["GSPO"]:.3g} |
 # | GMPO: geometric-mean | $-\bar\rho A$, each ratio in $\bar\rho$ bounded | the token, at $e^{.4} = 1.49$ or $e^{-.4} = .67$ | {=at["GMPO"]:.3g} |
 # | DPPO: divergence proximal | $-\rho A$ | the token, once its *probability* has changed by .2: here at ratio 2.33 | {=at["DPPO"]:.3g} |
-# | SAPO: soft adaptive | $-\frac4\tau\,\mathrm{sigmoid}(\tau(\rho - 1))\,A$, here $\tau = 1$ | nothing; above 2 the token fades out | {=at["SAPO"]:.3g} |
+# | SAPO: soft adaptive | $-\frac4\tau\,\mathrm{sigmoid}(\tau(\rho - 1))\,A$; $\tau = 1$, or 1.05 if $A < 0$ | nothing; above 2 the token fades out | {=at["SAPO"]:.3g} |
 # | CISPO: clipped importance-sampling-weight | $-\mathrm{sg}[\min(\rho, 5)]\,A\,\log\pi$ (the cap of 5 is ours) | nothing | {=at["CISPO"]:.3g} |
 #
 # (PO: policy optimization.) The upper four stop a token only after it has moved the way it is pushed: above 1 if $A > 0$, below 1 if $A < 0$.
@@ -158,6 +159,7 @@ assert largest < 1e-12 and min(apart.values()) > 0.02
 # | $A > 0$, ratio 1.3 | 1 | 1.3 | 0 | 0 |
 # | $A > 0$, ratio .7 | 1 | .7 | 1 | .7 |
 # | $A < 0$, ratio .7 | 1 | .7 | 0 | 0 |
+# | $A < 0$, ratio 1.3 | 1 | 1.3 | 1 | 1.3 |
 #
 # **2. Bound only: the clip without weights.** The loss of one completion, a mean over its tokens. A token that GRPO's clip stops has no gradient;
 # every other token has the gradient that it would have at ratio 1.
@@ -222,7 +224,7 @@ def ratio_after(n, d, weight, bound):
 # {=pushes}
 #
 # The weight slows a falling token but never stops it (and for $A > 0$ it *grows* with the ratio). The bound looks at the ratio before each update, so a token
-# passes .8 by one step; a longer step passes it by more.
+# passes .8 by one step.
 #
 # ## In training
 #

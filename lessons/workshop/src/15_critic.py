@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes, without the second reading
+# %% [markdown] 45 minutes, without the second reading
 # # 15 · PPO's critic
 #
 # REINFORCE gives every token of a completion the same advantage. PPO (proximal policy optimization) trains a second network, the
@@ -9,7 +9,8 @@
 # > **With λ = 1 the critic is only a baseline: however bad it is, the mean of a completion's gradient stays right; a smaller λ trusts the
 # > critic's judgement of single tokens.**
 # >
-# > Our critic, trained briefly and on few mistakes, valued right completions above wrong ones in 89 % of pairs, and yet saw none of 16 mistakes.
+# > Our critic, trained briefly and on few mistakes, valued right completions above wrong ones in 89 % of pairs from any two
+# > problems, and yet saw none of 16 mistakes.
 #
 # It judged whether steps were written out. So before you lower λ, draw a critic's values along some wrong completions. Here is one of `10-6+48?`, with
 # the mistake `10-6=14`. The **true value** of a prefix is the share of 64 continuations that end right.
@@ -223,7 +224,7 @@ show(errors_by_lambda(LAMBDAS, dict(zip(names, errors.values()))))
 # It is a copy of the policy's transformer with a new head, trained on the squared error against $A_t + V_t$: eight batches of 256
 # completions, 32 optimizer steps, the policy fixed.
 #
-# Take a right and a wrong completion of one held-out problem, with the answer written and only the end-of-sequence token to come. *In what
+# Take a right and a wrong completion of *one* held-out problem, with the answer written and only the end-of-sequence token to come. *In what
 # share of such pairs does the critic value the right one more? (A coin: half.) Guess, then open the output (…).*
 
 
