@@ -23,7 +23,7 @@
 # The values agree: both means are KL(policy‖reference). The gradients do not. The derivative of that KL is the mean of the last column, .55
 # (proof below). The derivative of KL(reference‖policy) is $\pi - \pi_\text{ref}$ = .5 − .1 = .4, that of $k_3$.
 #
-# Where does this lead? We train a policy over five tokens, starting at the reference. Two tokens are rewarded: a rare one (blue), which the
+# We train a policy over five tokens, starting at the reference. Two tokens are rewarded: a rare one (blue), which the
 # reference writes in 5 % of cases, with 1, and the common token 2 with 0.8. The loss contains 0.2 times a penalty: $k_1$, $k_3$, or a third
 # estimate, $k_2 = \tfrac12\,(\log u)^2$.
 
@@ -205,7 +205,9 @@ assert (in_grpo, in_ppo, as_printed) == ("forward", "reverse", True)
 # %% [markdown]
 # DeepSeekMath, GRPO's paper, names $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ in its objective (Eq. 3), but the gradient that it prints (Eq. 20–21), like
 # `grpo.py`, descends the other KL. Neither is the wrong choice: the forward KL keeps what the reference writes, the reverse KL suppresses what it
-# does not. But know which one you have.
+# does not.
+#
+# All of this is for one token. For longer completions see *The limit* after exercise 1.
 
 # %% [markdown]
 # ## Exercises
@@ -256,17 +258,18 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 by_token = lesson_04.sequence_gradient(lambda logps, ref: ((logps - ref) ** 2 / 2).sum(1).mean())
 of_pair = lesson_04.kl_of_sequences  # its gradient, by the sum over all four pairs
 k2_there, kl_there = (which(lesson_04.other_ref) for which in (by_token, of_pair))
+whole = lesson_04.sequence_gradient(lambda logps, ref: (logps - ref).sum(1).square().mean() / 2)
+assert same(whole(lesson_04.other_ref), kl_there)  # k2 of the total log-ratio, in exercise 2
 assert same(k2_there[1:], kl_there[1:]) and not same(k2_there[0], kl_there[0])
 assert [f"{x[0, 0]:+.3f}" for x in (k2_there, kl_there)] == ["+0.130", "-0.051"]
 print(f"derivative by a logit of the first token: k2 as a loss {k2_there[0, 0]:+.3f}, "
       f"KL of the pair {kl_there[0, 0]:+.3f}\nby the logits of the second: the same")
 
 # %% [markdown]
-# It even pushes the first token the wrong way. Of the penalties above, only $k_1$ in the reward can give the gradient of the KL of whole
-# completions, and only if each token is charged for the later ones, too.
+# It even pushes the first token the wrong way. Of the token-by-token penalties above, only $k_1$ in the reward can give the gradient of the
+# KL of whole completions, and only if each token is charged for the later ones, too.
 #
-# **2. Completions of two tokens.** Write a loss whose mean gradient is that of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ of the sequences, for
-# both tokens.
+# **2. Completions of two tokens.** Write a loss whose mean gradient is that of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ of the sequences.
 
 
 # %% [exercise]
@@ -289,21 +292,23 @@ def sequence_kl_loss(logps, ref_logps):
     k1 = (logps - ref_logps).detach()
     # this token's penalty and those of the later ones
     to_come = k1.flip(1).cumsum(dim=1).flip(1)
-    # or with k1.sum(dim=1, keepdim=True) for to_come: noisier
+    # or with k1.sum(dim=1, keepdim=True) for to_come: noisier. That is the gradient of k2 as a
+    # loss on the whole completion, ½ (log-ratio of the completion)²
     return (to_come * logps).sum(dim=1).mean()
 
 
 # %% [markdown]
 # ## To remember
 #
-# | | value | as a loss | in the reward |
+# | for one token | value | as a loss | in the reward |
 # |---|---|---|---|
 # | $k_1$ | unbiased | nothing | **reverse KL** |
 # | $k_2$ | biased | **reverse KL** | neither |
 # | $k_3$ | unbiased | forward KL | reverse − forward |
 #
 # - To lower KL(policy‖reference), use $k_1$ in the reward or $k_2$ as a loss. To log it, use $k_3$ near the reference, $k_1$ far from it.
-# - All this is for one token; for longer completions see exercise 2.
+# - For longer completions charge each token the later ones' $k_1$, too, or take $k_2$ of the *total* log-ratio as a loss: token by token,
+#   $k_2$ can push the wrong way.
 #
 # ## For a second reading (15 minutes): the ratio, noise
 #

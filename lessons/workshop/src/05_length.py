@@ -10,8 +10,8 @@
 # > In our runs on arithmetic wrong completions were 1.5 tokens longer with division by length, if GRPO's other divisor, the standard deviation of
 # > the rewards, was left out. With it, as in GRPO, and on right completions no effect was visible.
 #
-# The smallest case is one group of four: a right completion of 5 tokens and one of 50, and a wrong one of 5 and one of 50. Right ones have the
-# **advantage** 1, wrong ones −1. Each token's push is the advantage over a divisor:
+# The smallest case is one group of four: a right completion of 5 tokens and one of 50, and a wrong one of 5 and one of 50. With rewards of 1 and −1 right ones
+# have the **advantage** 1, wrong ones −1, under all three rules. Each token's push is the advantage over a divisor:
 #
 # | rule, and its divisor | right, 5 tokens | right, 50 | wrong, 5 | wrong, 50 |
 # |---|---|---|---|---|
@@ -20,7 +20,7 @@
 # | Dr. GRPO: 4 × a constant, here 56 | .0045 | .0045 | −.0045 | −.0045 |
 #
 # GRPO pushes the tokens of a short completion ten times as hard. Among right ones that is a push up: the short one gains. Among wrong ones
-# it is a push *down*: the long one gains. The other two rules push all tokens equally hard. (DAPO: decoupled clip and dynamic sampling policy
+# it is a push *down*: the long one gains. The other two rules push all tokens of this batch equally hard. (DAPO: decoupled clip and dynamic sampling policy
 # optimization; Dr. GRPO: "GRPO done right".)
 #
 # Where does this lead? Let a policy write only these four. With probability .3 a completion will be right, whatever its length. After 5
@@ -278,10 +278,10 @@ def losses_in_parts(f, mask, size):
 # ## To remember
 #
 # - $1/|y|$ pushes the tokens of short completions harder in *both* directions. If the policy can set the two lengths separately, right completions
-#   shorten and wrong ones lengthen. With one parameter for both, the two pushes cancel, at least in part.
+#   shorten and wrong ones lengthen.
 # - A constant divisor does neither; a token mean over a large batch hardly does either.
-# - In our training runs wrong completions were 1.5 tokens longer with ÷ length if ÷ σ was left out; with it, and on right ones, no effect was
-#   visible. If wrong completions grow long in your run, look at ÷ σ, too.
+# - In practice: divide by a constant or by the batch's tokens, but expect little effect on lengths. Log those of right and of wrong
+#   completions apart, on fixed problems. If wrong ones grow long, look at ÷ σ, too.
 #
 # ## For a second reading (15 minutes): the token mean, a shared parameter
 #

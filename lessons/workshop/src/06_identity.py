@@ -25,7 +25,7 @@
 # Both means have the coefficient σ. Dr. GRPO ("GRPO done right") does not divide by σ. So its update is σ
 # times GRPO's, and its coefficient is σ²: here .25 and .19.
 #
-# So both rules move the same contrast; they differ in its weight. Below are eight completions, seven of them right. GRPO pushes the wrong one
+# Below are eight completions, seven of them right. GRPO pushes the wrong one
 # 2.6 times as hard as each of the wrong ones when four are wrong. Yet the contrast's weight is smaller: .33 against .50
 # (Dr. GRPO: .11 against .25). Move $k$, the number of right completions:
 
@@ -206,14 +206,16 @@ for prompt in arithmetic.held_out_problems(1, levels=(1, 2, 3)):
     in_small = ratios[-1] * identity.sigma(7, G) / identity.sigma(4, G)
     rows += f"\n| `{prompt.prompt}` | {v_wrong / v_right:.0f} | {ratios[-1]:.2f} | {in_small:.2f} |"
 by_sigma = float(identity.sigma(7, G) / identity.sigma(4, G))
-say(f"""| | variance of a wrong score / of a right one (lesson 1: mean squares) | GRPO | Dr. GRPO |
+say(f"""| prompt | variance of wrong scores ÷ of right ones | GRPO | Dr. GRPO |
 |---|---|---|---|
 | by the coefficient alone | | {by_sigma:.2f} | {by_sigma**2:.2f} |{rows}""")
 assert min(ratios) > 0.75 and np.median(off) < 0.1 and max(off) < 0.4
 
 # %% [text]
+# *Last two columns: length with $k = 7$ ÷ length with $k = 4$. Variances are about each class's mean, unlike lesson 1's mean squares.*
+#
 # **Under GRPO the update of the group with seven is about as long; under Dr. GRPO it is shorter.** A mean of four wrong scores averages their noise.
-# A single wrong score keeps its noise, which lengthens the contrast.
+# A single wrong score keeps its noise, which lengthens the contrast (formula: second reading).
 #
 # ## Where it holds
 #
@@ -254,7 +256,7 @@ def rloo(k, G):
 
 # %% [exercise]
 def update(rewards, scores):
-    """From numpy arrays (G,) and (G, n): the update (n,)."""
+    """From numpy arrays (G,), rewards not all equal, and (G, n): the update (n,)."""
     return ...
 
 
