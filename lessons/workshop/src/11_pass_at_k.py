@@ -8,7 +8,7 @@
 # > **Sharpening never changes a problem's most probable answer. So if that is right on a share M of the problems, a majority vote of sharpened
 # > answers wins at most ½(1 + M); only a vote above that proves more.**
 # >
-# > In one of our five runs of GRPO (64 sums, answers of four tokens) the vote passed this bound. The answers show more: in each run the most
+# > In one of our five runs of GRPO (64 held-out sums, answers of four tokens) the vote passed this bound. The answers show more: in each run the most
 # > probable one changed on more than half of the problems, not always for the better.
 #
 # **By hand.** A problem has three answers. To sharpen with the exponent β = 2, square the probabilities and divide by their sum, .38:
@@ -110,9 +110,9 @@ assert 0.58 < new[small] < 0.64 and M[small] > 0.5 and round(M["base"], 2) == 0.
 # | $M$ | the share of problems whose mode is right |
 # | $\beta$ | the exponent of the sharpening: $\pi(a)^\beta$, divided by the sum over all answers |
 # | **Maj@K** | how often the right answer wins a vote of K answers |
-# | **Pass@K** | how often at least one of K answers is right |
+# | **Pass@K** | how often at least one of K answers is right (to estimate it: second reading) |
 #
-# In these words: **sharpening keeps the mode of every problem, and with it $M$.** The larger β, the more the mode takes: for $\beta \to \infty$
+# **Sharpening keeps the mode of every problem, and with it $M$.** The larger β, the more the mode takes: for $\beta \to \infty$
 # Maj@K and Pass@K both tend to $M$.
 #
 # **1. Sharpening that helps where the mode is wrong.** In the table by hand sharpening takes the right answer from .30 to .24. It can also do the
@@ -231,7 +231,7 @@ def row(values):
     return " | ".join(f"{value:.2f}" for value in values)
 
 # %% [text]
-# The test compares each mode before training with the one after, on 64 problems (batches of 32 groups of 8, learning rate 3e-4, no
+# The test compares each mode before training with the one after, on 64 held-out problems (batches of 32 groups of 8, learning rate 3e-4, no
 # Kullback–Leibler (KL) penalty). Run 1 is that of the pictures:
 #
 # | | before | run 1 | 2 | 3 | 4 | 5 |
@@ -241,7 +241,7 @@ def row(values):
 # | $M$ | {=M["base"]:.2f} | {=row(M_each)} |
 # | Maj@64, bound {=bound:.2f} | {=majority(answered, 64).mean():.2f} | {=row(votes_each)} |
 #
-# The second row leaves out near ties (the base's mode leads by less than .2), which any small push reverses. About half of the others
+# The second row leaves out near ties (the base's mode leads by less than .2). About half of the others
 # changed, too. (Test your own model: ask each question many times, before training and after.)
 #
 # Only run 5's vote passes the bound. More than sharpening need not be learning: run {=worst + 1} changed the most modes, of which {=won} became
@@ -309,8 +309,8 @@ assert ends[small][0] < 0 < ends[longer][0]
 #
 # **Longer completions.** In 56 tokens a problem can be worked out, and modes cannot be computed. The bound helps: five scripts at their own settings
 # raise Maj@64 from {=votes:.2f} to {=least:.2f} or more ([results](experiments/README.md)). If they had only sharpened the answers, the base's mode would be
-# right on at least {=2 * least - 1:.0%} of the problems, by exercise 2. Yet the base's right answers win only {=votes:.0%} of its votes, so even the right modes would win fewer
-# than half: implausible, not excluded. (A lower temperature sharpens tokens, which can change modes: in
+# right on at least {=2 * least - 1:.0%} of the problems, by exercise 2. Yet the base's right answers win only {=votes:.0%} of its votes, so a right mode would win fewer than half on
+# average: implausible, not excluded. (A lower temperature sharpens tokens, which can change modes: in
 # the four-token task at most {=cold_new:.0%} of them.)
 #
 # **A failed run.** A Pass@K below the base's can come from the learning rate alone. On the four-token task (five seeds; a completion without
