@@ -22,6 +22,7 @@ import torch
 from algorithms import ppo, reinforce
 from lessons.workshop.float64 import to_float64
 from lessons.workshop.kit import check, knob, say, show, show_diff, trains
+from lessons.workshop.parts import lesson_02
 from lessons.workshop.parts.lesson_02 import clip_and_gradient, share_outside
 from toy_env.arithmetic import LEVELS, reward, sample_problems
 from toy_env.model import load_policy
@@ -192,18 +193,25 @@ assert 1.2 < last[up].max() < free[up].max()
 assert [int(x.sum()) for x in (outside, escaped, real)] == [98, 137, 472]
 assert [round(100 * x) for x in shares.mean(axis=0)] == [23, 30]  # as the claim says
 assert (shares[:, 0] < shares[:, 1]).all()
+task = lesson_02.TRAINED["2.2"]  # exercise 2
+rules = lesson_02.CHECKS["2.2"]["expected"], task["mistakes"]["no clip"]
+found = [task["curve"](rule)[-1] for rule in rules]
+assert found[0] > 0.9 and found[1] < 0.4
 show(share_outside({"clip": clip, "no clip": no_clip}, rollout.old_logps, real))
 
 # %% [text]
 # *The share of the tokens whose ratio lies outside the clip's range, after each step, on one batch.*
 #
 # **The clip holds some tokens back, not all: on average {=shares[:, 0].mean():.0%} are outside the range with it
-# (from {=shares[:, 0].min():.0%} to {=shares[:, 0].max():.0%} on the five batches), {=shares[:, 1].mean():.0%} without ({=shares[:, 1].min():.0%} to {=shares[:, 1].max():.0%}).** In the picture, {=int(stopped.sum())} of the {=int(outside.sum())}
-# that end outside with it moved where their advantage pushes them: their gradient is exactly 0. The other {=int((outside & ~stopped).sum())} moved the opposite way, and keep
+# (from {=shares[:, 0].min():.0%} to {=shares[:, 0].max():.0%} on the five batches), {=shares[:, 1].mean():.0%} without ({=shares[:, 1].min():.0%} to {=shares[:, 1].max():.0%}).** In the picture, {=int(outside.sum())} of
+# {=int(real.sum())} tokens end outside with it. Of these, {=int(stopped.sum())} moved where their advantage pushes them: their gradient is exactly 0. The other {=int((outside & ~stopped).sum())} moved the opposite way, and keep
 # their gradients.
 #
 # How do tokens get outside? A single step may go far: here the first multiplied the probability of a token with $A > 0$ by
 # {=first[up].max():.1f}. And other tokens' gradients and Adam's momentum still move a stopped token.
+#
+# Does the clip help to learn? On exercise 2's small task, much: with it the best token's probability reaches {=found[0]:.2f}, without it
+# {=found[1]:.2f} (means of 100 runs). On the real model we did not measure it.
 #
 # ## Exercises
 #

@@ -134,8 +134,9 @@ assert torch.allclose(own, 3 / 4 * others) and own[0] == 1 / 2  # the group of f
 # \quad j \sim \mathrm{Binomial}(G-1, p)$$
 #
 # So GRPO keeps the direction. In groups of two $w = 1$, in groups of three 1.41; from $G = 4$ on, $w$ depends on $p$: on a very hard
-# prompt mostly $j = 0$, on a very easy one $j = G-1$, and there the difference is largest. (σ itself is largest in half-right groups, but what
-# it multiplies, [lesson 6](06_identity.ipynb)'s contrast, is on average $\nabla p/(pq)$, with $q = 1 - p$.)
+# prompt mostly $j = 0$, on a very easy one $j = G-1$, and there the difference is largest. The reason: on a very hard prompt the groups that
+# train have one right completion, and σ is small. In groups of 8 it turns that completion's advantage .875 into 2.65, three times as much; in a
+# half-right group .5 into 1, only twice.
 #
 # %% [text]
 # ## The check: all groups
@@ -174,6 +175,9 @@ for G, differences in ((3, [1.41] * 3), (4, [1.73, 1.58, 1.58, 1.73])):
     of_last = [grpo.compute_advantages(rewards=last + turn)[:, -1]
                for turn in (torch.eye(G)[-1], 0)]
     assert np.allclose(of_last[0] - of_last[1], differences, atol=0.005)  # the table
+lone = torch.eye(8)[:1].double()  # one right completion of eight
+lone_A = [script.compute_advantages(rewards=lone)[0, 0] for script in (dr_grpo, grpo)]
+assert np.allclose(lone_A, [0.875, 2.65], atol=0.005)
 of_eight = identity.weight("GRPO", np.array([1e-9, 0.5]), 8)
 assert round(of_eight[0] / of_eight[1], 1) == 1.4  # as the claim says
 policies = [study(shift) for shift in np.linspace(-5, 6, 45)]
@@ -242,7 +246,8 @@ check("3.2", rloo_verified)
 trains("3.2", rloo_verified)
 
 # %% [markdown]
-# *The mean of 200 policies. With the bug they learn to be fast and half right.*
+# *The mean of 200 policies. With the bug they learn to be fast and half right. "Divided by G − 1": timeouts
+# count among the others. "Own reward in the mean": Dr. GRPO's baseline.*
 
 # %% [hint]
 # The sum of the others' rewards is the sum of all minus the completion's own. How many others were verified?

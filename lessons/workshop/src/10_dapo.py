@@ -9,8 +9,8 @@
 # > **Replacing silent groups by groups of *other* prompts, as DAPO does, only lengthens GRPO's expected update; drawing the *same* prompt again
 # > until its completions disagree turns it towards very hard and very easy prompts.**
 # >
-# > The first half holds if the loss is a mean over groups; with DAPO's own token mean it is approximate, how closely we have not measured. In
-# > groups of 8 a prompt solved once in a hundred times weighs 1.4 times as much as one solved every second time; redrawn, 18 times.
+# > This is about the expected update, not its noise, for a loss that is a mean over groups (not DAPO's own token mean, where it is
+# > approximate). In groups of 8 a prompt solved once in a hundred times weighs 1.4 times as much as one solved every second time; redrawn, 18 times.
 #
 # **Two prompts by hand.** A hard prompt's group is silent with probability $S = .9$, a medium one's with $S = .5$. GRPO draws 100 groups of each.
 # (A prompt's **weight** is the factor before $\nabla p$, the gradient of its success probability, in the expected update: [lesson
@@ -151,7 +151,7 @@ def over_grpo(S):
 #
 # The proof assumes
 #
-# 1. rewards of two values, and no KL (Kullback–Leibler) term,
+# 1. equal rewards in a silent group, and no KL (Kullback–Leibler) term,
 # 2. a loss that is a mean over groups,
 # 3. the first update after sampling,
 # 4. a batch that fills up (taking the first groups to *finish* would favour short completions).
@@ -167,7 +167,7 @@ def over_grpo(S):
 #
 # On average a short completion is right more often, .305 against .275.
 #
-# **2. Find the bug.** This function is to fill DAPO's batch. It runs, the batch is full, and every group in it is mixed. Guess what the policy
+# **2. Find the bug.** This function is to fill DAPO's batch. It runs, and every group in its batch is mixed. Guess what the policy
 # will choose; then run the check, which trains it, and repair the function. (`sample(prompt)` draws a group, `prompts` is endless, and
 # `is_mixed(group)` says whether a group is mixed.)
 
@@ -257,7 +257,8 @@ rises = np.greater(after["entropy"]["seeds"], before["entropy"]["seeds"]).sum()
 #
 # *(On top of DAPO's other changes, in a setting where the limit on length and the clip act: no KL term, at most 36 tokens, 16 updates a batch.)*
 #
-# We do not know why. (We did not compare with a larger batch, which would train on as many mixed groups at the same cost.)
+# We do not know why. Perhaps it is noise: relative to the step, its variance is roughly proportional to one over the number of mixed groups,
+# and under GRPO that number shrinks. Not tried: GRPO with a batch $1/(1-S)$ times as large, at the same cost.
 #
 # **And DAPO as a whole?** In the setting of the [front page](../README.md) it ends above GRPO, by {=change(main).strip("*")} points, and below GRPO without
 # its KL term: {=change(no_kl).strip("*")}. There dropping the KL term, one of DAPO's changes, alone did more ({=kl_gain}) than all of them
@@ -267,7 +268,7 @@ rises = np.greater(after["entropy"]["seeds"], before["entropy"]["seeds"]).sum()
 #
 # - Replacing silent groups by *other* prompts: GRPO's expected direction, a longer step, if the loss is a mean over groups.
 # - Redrawing the *same* prompt: another algorithm. A hard prompt's weight grows like $1/p$.
-# - A longer step is no reason to learn better. In our runs dynamic sampling gains, and we do not know why; DAPO as
+# - In our runs dynamic sampling gains, and we do not know why; DAPO as
 #   a whole ends below GRPO without its KL term.
 #
 # ## For a second reading (15 minutes): cost, and DAPO's other changes
