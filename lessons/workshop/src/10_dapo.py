@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes, without the second reading
+# %% [markdown] 45 minutes, without the second reading
 # # 10 · DAPO's dynamic sampling
 #
 # GRPO (group relative policy optimization) learns nothing from a **silent** group, whose completions are all right or all wrong: its
