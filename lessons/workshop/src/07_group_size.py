@@ -1,15 +1,14 @@
-# %% [markdown] 45 minutes, without the second reading
+# %% [markdown] 30 minutes, without the second reading
 # # 7 · Expected gradient and the best weight
 #
 # A verifier marks each completion of a prompt right or wrong. A rule, such as GRPO (group relative policy optimization), turns the marks of a
 # group into advantages, and these move the policy.
 #
-# > **If advantages depend only on which completions of a prompt are right, every rule's expected update is a multiple of $\nabla p$, the gradient
-# > of the probability $p$ of a right completion. Rules differ in the factor and in the noise.**
+# > **If all right completions of a group get one advantage and all wrong ones another, every rule's expected update is a multiple of $\nabla p$,
+# > the gradient of the probability $p$ of a right completion. Rules differ in the factor and in the noise.**
 # >
-# > GRPO's update is a weight times the *contrast*, the mean score of right completions less that of wrong ones. To make its step stand out from its
-# > noise, GRPO needs at most 15 % more completions than the best such weight (groups of 8, one prompt). Another rule, the mark less a constant, can need
-# > only a third of that.
+# > For one prompt the learning rate makes up for the factor; over many prompts the factor weighs the easy ones against the hard ones. How
+# > noisy the rules are, and which weight is the quietest, is the second reading.
 #
 # [Lesson 3](03_group_baseline.ipynb) found the factor for three rules; here it is found for every rule.
 #
@@ -72,8 +71,7 @@ for script, of_gradient in ((dr_grpo, 1 / 2), (grpo, 1)):
 # %% [text]
 # *The factor of $\nabla p$ in groups of eight.*
 #
-# For a single prompt the learning rate makes up for the factor. Over many prompts the factor weighs the easy ones against the hard ones:
-# [lesson 9](09_objective.ipynb).
+# What the factor does over many prompts is [lesson 9](09_objective.ipynb).
 
 # %% [markdown]
 # ## The proof
@@ -197,13 +195,20 @@ print("GRPO, scores divided by lengths: cosine of E[g] and ∇p",
 assert found == 24 and max(cosines) < 0.999
 
 # %% [markdown]
-# ## The quietest weight
+# ## To remember
+#
+# - With one advantage for right completions and one for wrong ones, the expected update of a prompt is $w(p)\,\nabla p$.
+# - $w(p)$ is a learning rate for one prompt, and a choice between prompts for many.
+# - Rules also differ in their noise. For one prompt, among weights of the contrast of right and wrong scores, σ and σ² are near the quietest; a
+#   mark less lesson 1's best baseline can be far quieter.
+#
+# ## For a second reading (35 minutes): the quietest weight, and which group size?
 #
 # The learning rate cannot make up for noise. In GRPO, Dr. GRPO and MaxRL $\alpha_k = \beta_k$: each is a weight $c(k)$ times the **contrast** of
 # the two mean scores, $g = c(k)\,(\bar s_+ - \bar s_-)$. Which $c(k)$ is the quietest? A step
 # is usable once its square exceeds its variance.
 #
-# **An example.** Say only $k = 1$ and $k = 2$ occur, equally often, and the contrast has the (invented) variances $n_1 = 1$ and $n_2 = 3$. The weights 1 and 1
+# **An example.** Say only $k = 1$ and $k = 2$ occur, equally often, and the contrast has, across $\nabla p$, the (invented) variances $n_1 = 1$ and $n_2 = 3$. The weights 1 and 1
 # give a mean step of 1 and the variance ½(1 + 3) = 2. The mean of $N$ groups has $1/N$ of this, so it takes 2/1² = 2 groups until the
 # variance is as small as the squared step. The weights 2 and 1 give the step 1.5 and the variance ½(2² · 1 + 1² · 3) = 3.5, so 3.5/1.5² = 1.56 groups,
 # 22 % fewer.
@@ -263,21 +268,13 @@ for r in (0.1, 1, 10):
     assert np.isclose(constant, (1 + r) * (1 + 1 / r) / 4)
     assert constant > max(identity.efficiency(name, 0.5, 8, r) for name in identity.RULES)
     baseline[r] = best / constant
-assert np.isclose(baseline[0.1], baseline[10]) and baseline[10] < 1 / 3  # "a third", the box
+assert np.isclose(baseline[0.1], baseline[10]) and baseline[10] < 1 / 3  # "far quieter"
 
 # %% [text]
 # *Completions needed, relative to the best weight (1), in groups of eight. The ratio is of variances.*
 #
 # **So among weights of the contrast, σ or σ² matters little for one prompt's noise.** GRPO needs at most {=worst["GRPO"]:.2f} times the completions of the best weight, Dr. GRPO
 # {=worst["Dr. GRPO"]:.2f} times and MaxRL {=worst["MaxRL"]:.2f} times, for $p$ from .001 to .999 and $v_-/v_+$ from .001 to 1,000.
-#
-# ## To remember
-#
-# - If advantages depend on the marks alone, the expected update of a prompt is $w(p)\,\nabla p$.
-# - Rules differ in $w(p)$ and in the noise. The quietest weight of the contrast is one over its variance; σ and σ² are near it.
-# - A mark less lesson 1's best baseline can need a third of the completions that the best weight needs.
-#
-# ## For a second reading (20 minutes): which group size? a quieter rule
 #
 # **Which group size is best at a fixed budget?** We trained Dr. GRPO without a KL penalty, in batches
 # of 256 completions, with five seeds. Held-out accuracy after so many completions ([all six sizes](experiments/README.md)):
