@@ -202,7 +202,7 @@ def noise_ratio(R, scores):
 
 
 # %% [markdown]
-# If your ratio is above 1, subtract nothing. As you know from lesson 1's exercise 2, it is exactly if
+# If your ratio is above 1, subtract nothing. As you know from lesson 1's exercise 1, it is exactly if
 #
 # $$\frac{a_-}{a_+} > \frac{2-p}{1-p} = 1 + \frac1q$$
 #
@@ -215,7 +215,7 @@ def noise_ratio(R, scores):
 # limit is $3 - 4/G$: **1 in groups of two, 2.5 in groups of eight, 3 in large ones.** (For every $p$: [lesson 19](19_which_baseline.ipynb).)
 
 # %% [text]
-# The three models (medians over {=len(results[0]["of prompts"])} held-out prompts and {=seeds} repetitions). The last column agrees with the orange dots.
+# The three models (medians over {=len(results[0]["of prompts"])} held-out prompts and {=seeds} repetitions, column by column). The last column agrees with the orange dots.
 #
 # {=predicted}
 #

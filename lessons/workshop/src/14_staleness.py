@@ -229,7 +229,7 @@ def ratio_after(n, d, weight, bound):
 # ## In training
 #
 # Four arms with GRPO's advantages, without KL. A batch of 256 completions is used in four epochs of 8 updates. Every optimizer
-# step of a run moves the weights by one length, so arms differ in direction only. Ten seeds.
+# step of a run moves the weights by one length, so arms differ in direction only, and a bound cannot shorten a step. Ten seeds.
 #
 # *At which of three lengths of step, .008, .016 or .032, does the weight alone begin to lag behind both? Guess, then open the output (…).*
 

@@ -132,7 +132,7 @@ knob(draw, completion=choices, gae_lambda=(0.05, 1.0, 0.05, 1.0))
 #
 # $$A_t = (r_t + r_{t+1} + \dots + r_{|y|}) - V_t = R - V_t \qquad \text{∎}$$
 #
-# Given the tokens before $t$, the score of token $t$ has mean 0 ([lesson 1](01_score_function.ipynb), step 2).
+# Given the tokens before $t$, the score of token $t$ has mean 0 ([lesson 1](01_score_function.ipynb), second reading).
 # $V_t$ multiplies this score and is fixed by then. So it drops out, **however bad the critic**. For $\lambda < 1$ values *after* the token remain; they depend on the token, so
 # the mean is in general right only if they are. (`ppo.py` also whitens: second reading.)
 #

@@ -204,7 +204,7 @@ def completions_needed(p, f, m):
 # over the first 4,096 completions, as a share of that without errors. End: held-out problems, after 10,240. Means over {=seeds(NONE, *(erring.COMPOSED[0.4, made] for made in NAMES))} seeds.*
 #
 # Why is the first slope not 40 %, too, $J$'s share? Probably because AdamW divides a step by the size of recent gradients, which is mostly noise. Then
-# the signal-to-noise ratio counts: $1/\sqrt{{=times(0, 0.6):.1f}} = {=by_noise[0]}$ of that without errors, {=by_noise[1]} and {=by_noise[2]} in the other rows.
+# the signal-to-noise ratio counts: $1/\sqrt{{=times(0, 0.6):.1f}} = {=by_noise[0]}$ of that without errors, {=by_noise[1]} and {=by_noise[2]} in the other rows: the order, not the sizes.
 #
 # **Accepting wrong ones costs as much as both kinds together, rejecting right ones least. The end hides it**: near the ceiling all have nearly caught up.
 #

@@ -294,7 +294,7 @@ def noise_ratio(p, G, a_right, a_wrong):
 # The formula names the noisier rule in all four rows. The second row misses most: on {=loud.sum()} of its {=loud.size} prompts the signal exceeds the noise.
 #
 # **Noise alone does not predict the order.** On expressions $A = R$ on mixed groups only has {=100 * min(noisier):.0f} to {=max(noisier):.0%} of the signal-to-noise ratio of $R - $ mean, before
-# and during training. Over training it is {=behind:.1f} points behind, yet it ends no lower (first table, last row). We do not know why.
+# and during training. Over training it is {=behind:.1f} points behind, yet it ends higher (first table, last row). We do not know why.
 #
 # ## To remember
 #
