@@ -1,4 +1,4 @@
-# %% [markdown] 45 minutes, without the second reading
+# %% [markdown] 40 minutes, without the second reading
 # # 4 · KL estimators
 #
 # Training moves the policy $\pi$ away from the model that it started as, the **reference** $\pi_\text{ref}$. A penalty on the KL
@@ -37,8 +37,11 @@ from lessons.workshop.kit import check, show, trains
 from lessons.workshop.parts import lesson_04
 from lessons.workshop.parts.drawing import bars
 
-ESTIMATORS = {"k1": lambda log_u: -log_u, "k2": lambda log_u: log_u**2 / 2,
-              "k3": lambda log_u: log_u.exp() - 1 - log_u}
+ESTIMATORS = {
+    "k1": lambda log_u: -log_u,
+    "k2": lambda log_u: log_u**2 / 2,
+    "k3": lambda log_u: log_u.exp() - 1 - log_u,
+}
 
 log_u, s = torch.tensor([0.2, 1.8]).log(), torch.tensor([0.5, -0.5])  # the smallest case
 k1, k3 = ESTIMATORS["k1"](log_u), ESTIMATORS["k3"](log_u)
@@ -48,6 +51,7 @@ assert [round(mean, 2) for mean in means] == [0.51, 0.51, 0.55, 0.4]
 five = torch.tensor([0.05, 0.35, 0.3, 0.2, 0.1]).double().log()  # the reference
 reward = torch.tensor([1, 0.8, 0, 0, 0]).double()
 
+
 def trained(penalty):
     """Where training with a penalty ends: the probabilities of the five tokens."""
     z = five.clone().requires_grad_()
@@ -56,6 +60,7 @@ def trained(penalty):
         loss = logps.detach().exp() @ (0.2 * penalty(logps) - reward * logps)
         z.data -= 5 * torch.autograd.grad(loss, z)[0]
     return logps.detach().exp()
+
 
 ends = {name: trained(lambda logps, k=k: k(five - logps)) for name, k in ESTIMATORS.items()}
 forward = 0.2 * five.exp() / (0.2 + ends["k3"] @ reward - reward)
@@ -101,8 +106,10 @@ batch = torch.arange(5).repeat_interleave(counts)  # (16,) tokens
 logits = (counts.double() / 16).log().requires_grad_()  # the parameters
 ref = torch.tensor([0.10, 0.15, 0.05, 0.40, 0.30], dtype=torch.float64).log()  # log pi_ref
 
+
 def same(a, b):
     return bool((a - b).abs().max() < 1e-14)
+
 
 log_pi = logits.log_softmax(dim=0)
 truth = log_pi.exp() @ (log_pi - ref)
@@ -150,18 +157,26 @@ def reverse_kl(logits, ref):
     log_pi = logits.log_softmax(dim=-1)
     return (log_pi.exp() * (log_pi - ref)).sum()
 
+
 def forward_kl(logits, ref):
     return (ref.exp() * (ref - logits.log_softmax(dim=-1))).sum()
+
 
 def gradient(value, wrt=logits):
     return torch.autograd.grad(value, wrt, retain_graph=True)[0]
 
+
 def name_of(computed, wrt=logits):
     """The name of the known gradient that `computed` equals, within 1e-14."""
     reverse, forward = gradient(reverse_kl(wrt, ref), wrt), gradient(forward_kl(wrt, ref), wrt)
-    known = {"0": 0 * reverse, "reverse": reverse, "forward": forward,
-             "reverse - forward": reverse - forward}
+    known = {
+        "0": 0 * reverse,
+        "reverse": reverse,
+        "forward": forward,
+        "reverse - forward": reverse - forward,
+    }
     return next((name for name, value in known.items() if same(computed, value)), "neither")
+
 
 table = {}
 for name, k in ESTIMATORS.items():
@@ -262,12 +277,28 @@ whole = lesson_04.sequence_gradient(lambda logps, ref: (logps - ref).sum(1).squa
 assert same(whole(lesson_04.other_ref), kl_there)  # k2 of the total log-ratio, in exercise 2
 assert same(k2_there[1:], kl_there[1:]) and not same(k2_there[0], kl_there[0])
 assert [f"{x[0, 0]:+.3f}" for x in (k2_there, kl_there)] == ["+0.130", "-0.051"]
-print(f"derivative by a logit of the first token: k2 as a loss {k2_there[0, 0]:+.3f}, "
-      f"KL of the pair {kl_there[0, 0]:+.3f}\nby the logits of the second: the same")
+print(
+    f"derivative by a logit of the first token: k2 as a loss {k2_there[0, 0]:+.3f}, "
+    f"KL of the pair {kl_there[0, 0]:+.3f}\nby the logits of the second: the same"
+)
 
 # %% [markdown]
 # It even pushes the first token the wrong way. Of the token-by-token penalties above, only $k_1$ in the reward can give the gradient of the
 # KL of whole completions, and only if each token is charged for the later ones, too.
+#
+# ## To remember
+#
+# | for one token | value | as a loss | in the reward |
+# |---|---|---|---|
+# | $k_1$ | unbiased | nothing | **reverse KL** |
+# | $k_2$ | biased | **reverse KL** | neither |
+# | $k_3$ | unbiased | forward KL | reverse − forward |
+#
+# - To lower KL(policy‖reference), use $k_1$ in the reward or $k_2$ as a loss. To log it, use $k_3$ near the reference, $k_1$ far from it.
+# - For longer completions charge each token the later ones' $k_1$, too, or take $k_2$ of the *total* log-ratio as a loss: token by token,
+#   $k_2$ can push the wrong way.
+#
+# ## For a second reading (25 minutes): two tokens, the ratio, noise
 #
 # **2. Completions of two tokens.** Write a loss whose mean gradient is that of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ of the sequences.
 
@@ -298,20 +329,6 @@ def sequence_kl_loss(logps, ref_logps):
 
 
 # %% [markdown]
-# ## To remember
-#
-# | for one token | value | as a loss | in the reward |
-# |---|---|---|---|
-# | $k_1$ | unbiased | nothing | **reverse KL** |
-# | $k_2$ | biased | **reverse KL** | neither |
-# | $k_3$ | unbiased | forward KL | reverse − forward |
-#
-# - To lower KL(policy‖reference), use $k_1$ in the reward or $k_2$ as a loss. To log it, use $k_3$ near the reference, $k_1$ far from it.
-# - For longer completions charge each token the later ones' $k_1$, too, or take $k_2$ of the *total* log-ratio as a loss: token by token,
-#   $k_2$ can push the wrong way.
-#
-# ## For a second reading (15 minutes): the ratio, noise
-#
 # **Multiplied by the ratio, $k_3$ has the right gradient.** From the second minibatch on, $y$ comes from an older policy
 # $\pi_\text{old}$. Multiply $k_3$ by the ratio $\rho = \pi/\pi_\text{old}$: then $\mathbb E_\text{old}[\rho\,k_3] = \sum_y \pi\,k_3$, with $\theta$ *inside* the sum.
 # So if autograd also goes through $\rho$, $k_3$ yields the reverse KL, even on the first minibatch: there $\rho$ is 1, but its gradient
@@ -323,9 +340,11 @@ def sequence_kl_loss(logps, ref_logps):
 # `importance_sampling_level="sequence"` the gradient is neither KL's, [issue 6586](https://github.com/huggingface/trl/issues/6586).) This
 # repair, too, is for one token. At a second minibatch:
 
+
 # %% [fold]
 def rho_k3(logps, old_logps, ref_logps):
     return (logps - old_logps).exp() * ESTIMATORS["k3"](ref_logps - logps)
+
 
 end = trained(lambda logps: rho_k3(logps, logps.detach(), five))
 assert torch.allclose(end, reverse, atol=1e-3)

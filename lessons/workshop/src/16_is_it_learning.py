@@ -135,7 +135,7 @@ for name, curves in firsts.items():
 # | `loss_zero` | harmless: the loss minus a detached copy of itself | |
 #
 # **Then write down a name for each of the seven runs, and the curve that decides it, before you open the answers.** What is left over is no
-# reason.
+# reason. (Three runs are enough for a first sitting.)
 
 # %%
 unknown = [sorted(runs)[number] for number in (27, 17, 5, 22, 10, 28, 26)]
