@@ -2,7 +2,7 @@
 the tree, and healthy runs of all scripts.
 
     python lessons/experiments/clinic.py               all runs, 45 minutes; print the tables
-    python lessons/experiments/clinic.py --seeds 1     one seed of each, 20 minutes
+    python lessons/experiments/clinic.py --seeds 1     one seed of each, a quarter of an hour
     python lessons/experiments/clinic.py --publish     also write results, benchmark, page, pictures
 
 A run is grpo.py at its defaults, but with fewer held-out problems, no picture, and no check of the
