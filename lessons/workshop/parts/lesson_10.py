@@ -1,7 +1,7 @@
 """The pictures of lesson 10, and the right answers and usual mistakes of its exercises."""
 
 from collections.abc import Callable
-from itertools import cycle, islice, repeat
+from itertools import cycle
 
 import numpy as np
 import torch
@@ -77,11 +77,20 @@ def on_two_kinds(fill: Callable) -> Callable:
 
 
 def redrawn(sample, prompts, P):
-    return [next(filter(is_mixed, map(sample, repeat(next(prompts))))) for _ in range(P)]
+    groups = []
+    while len(groups) < P:
+        prompt = next(prompts)
+        groups.append(sample(prompt))
+        while not is_mixed(groups[-1]):
+            groups[-1] = sample(prompt)
+    return groups
 
 
 def replaced(sample, prompts, P):
-    return list(islice(filter(is_mixed, map(sample, prompts)), P))
+    groups = []
+    while len(groups) < P:
+        groups += filter(is_mixed, [sample(next(prompts))])
+    return groups
 
 
 def all_kept(sample, prompts, P):
