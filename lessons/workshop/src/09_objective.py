@@ -8,7 +8,7 @@
 # > less than half, in groups of 2 or 3 not at all.**
 # >
 # > A published comparison of the two measured mostly the length of their steps: after equal first steps the hardest prompts end at solve rates
-# > of .993 (GRPO) and .991 (Dr. GRPO). Where prompts compete, the weight shows in groups of 64: from .046 the hardest come to .045 (GRPO) and .001.
+# > of .993 (GRPO) and .991 (Dr. GRPO). Where prompts compete, the weight shows in groups of 64: from .046 the hardest come to .045 (GRPO) and .001 (Dr. GRPO).
 #
 # The expected update of a prompt is a number times $\nabla p$, the gradient of its success probability. That number is the prompt's **weight**.
 # A large weight is not a long step: a
