@@ -7,16 +7,16 @@ import numpy as np
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from lessons.workshop.kit import ORANGE, PURPLE, RED, new_figure
+from lessons.workshop.kit import BLUE, ORANGE, PURPLE, RED, new_figure
 
 
 def fans(curves: dict[tuple[str, float], Tensor], rate: float) -> Figure:
-    """Lesson 0: the success probability along 1,000 runs with three baselines: the median and eight
+    """Lesson 0: the success probability along 1,000 runs with each baseline: the median and eight
     runs in ten. curves: (updates + 1, runs) of each baseline and learning rate.
     """
-    figure, panels = new_figure(8.5, 2.9, columns=3, sharey=True)
-    names = ("b = 0", "b = −1", "b = −3")
-    for axis, name, color in zip(panels, names, (ORANGE, PURPLE, RED)):
+    figure, panels = new_figure(9, 2.9, columns=4, sharey=True)
+    names = ("b = p", "b = 0", "b = −1", "b = −3")
+    for axis, name, color in zip(panels, names, (BLUE, ORANGE, PURPLE, RED)):
         runs = curves[name, rate]
         low, median, high = np.quantile(runs, [0.1, 0.5, 0.9], axis=1)
         axis.fill_between(range(201), low, high, color=color, alpha=0.3, linewidth=0)
@@ -31,9 +31,15 @@ def fans(curves: dict[tuple[str, float], Tensor], rate: float) -> Figure:
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
-def updated(z, R, b, rate, score=lambda R, p: R - p):
-    p = 1 / (1 + exp(-z))
-    return z + rate * (R - b) * score(R, p)
+def learn(z, uniforms, b, rate, score=lambda R, p: R - p):
+    """The success probability before each update of the loop."""
+    curve = []
+    for u in uniforms:
+        p = 1 / (1 + exp(-z))
+        curve.append(p)
+        R = int(u < p)
+        z += rate * (R - b) * score(R, p)
+    return curve
 
 
 def variance(p, b):
@@ -46,23 +52,29 @@ def least_noisy(p, candidates, noise=variance):
 
 
 WRONG_SCORES = {
-    "score as if right": partial(updated, score=lambda R, p: 1 - p),
-    "slope of p": partial(updated, score=lambda R, p: p * (1 - p) * (2 * R - 1)),
-    "sign turned": partial(updated, score=lambda R, p: p - R),
+    "score as if right": partial(learn, score=lambda R, p: 1 - p),
+    "slope of p": partial(learn, score=lambda R, p: p * (1 - p) * (2 * R - 1)),
+    "sign turned": partial(learn, score=lambda R, p: p - R),
 }
 
 CHECKS = {
     "0.1": {
-        "expected": updated,
+        "expected": learn,
         "inputs": [
-            {"z": 0.4, "R": 1, "b": 0.0, "rate": 1.0},
-            {"z": 0.4, "R": 0, "b": 0.5, "rate": 0.5},
+            {"z": 0.4, "uniforms": [0.3, 0.9, 0.5, 0.7], "b": 0.0, "rate": 1.0},
+            {"z": 0.4, "uniforms": [0.8, 0.1, 0.2], "b": 0.5, "rate": 0.5},
         ],
         "mistakes": {
             "R = 0: it is the log-probability of the wrong one that counts": (
                 WRONG_SCORES["score as if right"]
             ),
             "that is the slope of the probability": WRONG_SCORES["slope of p"],
+            "each update changes p: compute it inside the loop": (
+                lambda z, uniforms, b, rate: learn(z, [0] * len(uniforms), b, 0)
+            ),
+            "that is p after each update": (
+                lambda z, uniforms, b, rate: learn(z, [*uniforms, 0], b, rate)[1:]
+            ),
         },
     },
     "0.2": {
@@ -87,16 +99,11 @@ CHECKS = {
 }
 
 
-def mean_success(update) -> list[float]:
+def mean_success(loop) -> list[float]:
     """The mean of the success probability over 100 runs, each with one completion an update, b = .5
     and a rate of 1, from p = .12."""
-    rng, z, means = np.random.default_rng(0), [-2.0] * 100, []
-    for _ in range(61):
-        p = 1 / (1 + np.exp(-np.array(z)))
-        means.append(p.mean())
-        R = (rng.random(100) < p).astype(int)
-        z = [float(update(each, int(reward), 0.5, 1.0)) for each, reward in zip(z, R)]
-    return means
+    uniforms = np.random.default_rng(0).random((100, 61)).tolist()
+    return np.mean([loop(-2.0, run, 0.5, 1.0) for run in uniforms], axis=0)
 
 
 TRAINED = {
