@@ -1,17 +1,16 @@
-# %% [markdown] 45 minutes, without the second reading
+# %% [markdown] 40 minutes, without the second reading
 # # 1 · Score function and baseline
 #
-# A language model writes a completion, and a verifier says whether it is right. The model should become right more often, but the verifier
-# cannot be differentiated. REINFORCE (Williams 1992) nevertheless estimates a gradient, by sampling. It may subtract a number $b$, the
-# **baseline**, from every reward $R$.
+# A language model should become right more often, but the verifier that says so cannot be differentiated. REINFORCE (Williams 1992)
+# nevertheless estimates a gradient, by sampling. It may subtract a number $b$, the **baseline**, from every reward $R$.
 #
 # > **A baseline that does not depend on the completion changes how noisy the gradient estimate is, but not its mean; with the usual one,
 # > the mean reward, the estimate can be far noisier than without any.**
 # >
 # > On a sum that a small model gets right in 93 % of its answers, the mean reward made the mean square of the estimate from one completion
-# > 8.6 times as large as it is without a baseline.
+# > 8.6 times as large as without a baseline (512 completions; 95 % interval 3 to 18).
 #
-# Exercise 2 of [lesson 0](00_loop.ipynb) as a table: a model with one logit and two completions, of which the right one has probability
+# Start with exercise 2 of [lesson 0](00_loop.ipynb), a model with one logit and two completions, of which the right one has probability
 # $p = .9$. The **score** $s$ of a completion is the derivative of its log-probability with respect to the logit. One sampled completion gives
 # the estimate $(R - b)\,s$ of the derivative of $p$:
 #
@@ -22,12 +21,12 @@
 # | **mean** | | 0 | **.09** | **.09** |
 # | **mean square** | | | **.0090** | **.0657** |
 #
-# Both means are the derivative of $p$. The variance (lesson 0's **noise**) is the mean square minus $.09^2$. The $.09^2$ is the same for
-# every $b$, so we compare mean squares. With the mean reward it is seven times as large: the wrong completion is rare and has the long score, and without a
+# Both means are the derivative of $p$. The variance, lesson 0's noise, is the mean square minus $.09^2$ for every $b$, so it is enough to
+# compare mean squares. With the mean reward it is seven times as large: the wrong completion is rare and has the long score, and without a
 # baseline it contributes nothing.
 #
-# A language model can behave like this. Our **base model**, a small transformer trained on worked sums, answers `2+10+2?` with `#14`, or first
-# works it out, `2+10=12;12+2=14;#14`. We give it three prompts:
+# Can that happen in a language model? We ask our **base model**, a small transformer trained on worked sums. It answers `2+10+2?` with `#14`,
+# or first works it out, `2+10=12;12+2=14;#14`.
 
 # %% [fold]
 import numpy as np
@@ -55,6 +54,10 @@ def best(chance, R, squared):
     """The b with the smallest mean square, E[R |s|²] / E[|s|²]: see step 4."""
     return (chance @ (R * squared) / (chance @ squared)).item()
 
+def usual_over_none(chance, R, squared):
+    """How many times as large as without a baseline b = p makes the mean square."""
+    return mean_square(R.mean(), chance, R, squared) / mean_square(0, chance, R, squared)
+
 measured, long = {}, {}  # each prompt's sample; mean |s|² of wrong completions over right ones
 for problem in (Problem("35+14", 49, 1), Problem("2+10+2", 14, 2), Problem("19+28-25", 22, 2)):
     drawn = sample(base, tokenizer, [problem.prompt], 512, 56, 1.0, generator)
@@ -66,31 +69,33 @@ for problem in (Problem("35+14", 49, 1), Problem("2+10+2", 14, 2), Problem("19+2
     long[problem.prompt] = squared[rewards == 0].mean() / squared[rewards == 1].mean()
 
 share = {prompt: rewards.mean() for prompt, (_, rewards, _) in measured.items()}
-usual = {prompt: mean_square(share[prompt], *case) / mean_square(0, *case)
-         for prompt, case in measured.items()}
+usual = {prompt: usual_over_none(*case) for prompt, case in measured.items()}
 smallest = np.array([0.9, 0.1]), np.array([1, 0]), np.array([0.1, -0.9]) ** 2
 values = np.array([mean_square(0, *smallest), mean_square(0.9, *smallest)])
 assert np.allclose([*values, *(values - 0.09**2)], [0.009, 0.0657, 0.0009, 0.0576])
 assert np.isclose(best(*smallest), 0.1)
 assert all((usual[x] > 1) == (long[x] > (2 - p) / (1 - p)) for x, p in share.items())
 assert round(usual["35+14?"], 1) == 8.6  # as the claim says
+chance, R, squared = measured["35+14?"]
+again = np.random.default_rng(0).integers(512, size=(2000, 512))  # a bootstrap of the claim
+ratios = [usual_over_none(chance, R[i], squared[i]) for i in again]
+assert np.allclose(np.quantile(ratios, [0.025, 0.975]), [3, 18], atol=0.5)
+assert 0.4 < squared.max() / sum(squared[R == 0]) < 0.6  # half, of 38
 rows = "\n".join(f"| `{x}` | {p:.3f} | {float(f'{long[x]:.3g}'):g} | {(2 - p) / (1 - p):.1f} | "
                  f"{best(*measured[x]):.2f} |" for x, p in share.items())
 show(mean_squares(measured, mean_square, best))
 
 # %% [text]
-# *The mean square of the estimate from one completion, for every baseline $b$, over that without a baseline. (An estimate has an entry for
-# each parameter; its square is the sum of their squares.) Yellow: the usual choice $b = p$, the share of completions that are right. The
-# easy prompt, `35+14?` ({=share["35+14?"]:.0%} right), is that of the claim.*
+# *The mean square of the estimate, for every baseline $b$, over that without a baseline. Yellow: the
+# usual choice $b = p$, the share of right completions, {=share["35+14?"]:.0%} for the first prompt. Its wrong completions have long scores:
+# they contain an improbable token, and the score of a token shrinks as its probability goes to 1.*
 #
 # Why does the mean not change, and which baseline is the best?
 #
 # | symbol | meaning |
 # |---|---|
-# | $y$ | a completion of the prompt: tokens $y_1, y_2, \dots$ up to and including the end-of-sequence token (EOS) |
-# | $\pi(y)$ | the **policy**: the model's probability of $y$, with the parameters $\theta$ |
+# | $\pi(y)$ | the **policy**: the model's probability of the completion $y$, with the parameters $\theta$ |
 # | $\mathbb E$ | the mean over completions drawn from the policy: $\mathbb E[f] = \sum_y \pi(y) f(y)$ |
-# | $p$ | the success probability, $\mathbb E[R]$ |
 # | $s(y)$ | the score $\nabla_\theta \log \pi(y)$: the direction in which $y$ becomes more probable, one entry per parameter |
 #
 # ## The theorem, in four steps
@@ -111,8 +116,10 @@ show(mean_squares(measured, mean_square, best))
 #
 # $$\mathbb E[(R - b)\, s] = \mathbb E[R\, s] - b\, \mathbb E[s] = \nabla p$$
 #
-# $b$ may differ from prompt to prompt. But if it depends on the completion, it cannot be taken out of $\mathbb E$. (A mean over a group contains
-# the completion's own reward; [lesson 3](03_group_baseline.ipynb) shows that this only shortens the update. Here $b = p$ is exact.)
+# If $b$ depends on the completion, it cannot be taken out of $\mathbb E$. (The mean over a few completions does, a little:
+# [lesson 3](03_group_baseline.ipynb). Here $b = p$ is exact.)
+#
+# So the mean leaves us free to choose $b$, and the noise decides.
 #
 # **Step 4.** The mean square of the estimate is a parabola in $b$ that opens upwards:
 #
@@ -120,14 +127,14 @@ show(mean_squares(measured, mean_square, best))
 #
 # where its derivative, $-2\,\mathbb E[(R-b)\|s\|^2]$, is 0. ∎
 #
-# **The best baseline is a mean reward in which completions with long scores weigh more.** In the smallest case it is
-# $.009 / (.009 + .081) = .1$. A parabola is symmetric about its lowest point, so a baseline is less noisy than none if, and only if, it lies
-# between 0 and $2b^*$, where $N(2b^*) = N(0)$. There $b = .9$ is far outside.
+# **The best baseline is a mean reward in which completions with long scores weigh more.** In the table it is $.009 / (.009 + .081) = .1$.
+# A parabola is symmetric about its lowest point, so a baseline is less noisy than none exactly between 0 and $2b^*$. There $b = .9$ is far
+# outside.
 #
 # ## A policy with fifteen completions
 #
-# We check the theorem on [lesson 0](00_loop.ipynb)'s policy, whose completions can all be listed, with random logits, 21 in all. (Tokens:
-# `1`, `2` and the full stop, which is the EOS.)
+# Does our script do what the theorem says? We check it on [lesson 0](00_loop.ipynb)'s policy, with 21 random logits. (The full
+# stop is the end-of-sequence token, EOS.)
 
 # %% [fold]
 TOKENS, EOS, LIMIT = "12.", 2, 3
@@ -153,15 +160,12 @@ p = every_pi @ R
 grad_p = torch.autograd.grad(p, theta, retain_graph=True)[0].flatten()  # (21,)
 for i in pi.argsort(descending=True)[:6]:
     print(f"{texts[i]:4} {'right' if R[i] else 'wrong'}   probability {pi[i]:.3f}")
-together = abs(pi.sum() - 1) < 1e-12
-print(f"... {len(completions)} completions, together 1: {together}, p = {p:.3f}")
+print(f"... {len(completions)} completions, together {pi.sum():.3f}, p = {p:.3f}")
 show_source(reinforce.policy_loss)
 
 # %% [markdown]
-# This is the loss of `algorithms/reinforce.py`. Its `advantages` are $R - b$; its "grad J" is $\nabla p$. Its negative gradient is the batch
-# mean of $(R - b)\,s$, over a constant.
-#
-# We average this gradient over the 15 completions, with their probabilities, and compare with $\nabla p$ from the definition of $p$:
+# In this loss the `advantages` are $R - b$, and "grad J" is $\nabla p$. We average its negative gradient over the 15 completions, with their
+# probabilities, and compare with $\nabla p$ from the definition of $p$:
 
 # %% [fold]
 ids = torch.tensor([[*y, *[EOS] * (LIMIT - len(y))] for y in completions])  # (15, 3), padded
@@ -188,27 +192,24 @@ named |= {"b_t, at token t": A - b_t, "b_2, at all tokens": A - b_t[:, [1]]}
 error = {name: (pi @ estimates(A) - grad_p).abs().max() for name, A in named.items()}
 for name, size in list(error.items())[:6]:  # the others: at the end
     print(f"{name:9}   mean estimate = ∇p, within 1e-12: {size < 1e-12}")
-assert [texts[i] for i in range(15) if R[i] and s[i] @ grad_p < 0] == ["12.", "22."]
 assert [size < 1e-12 for size in error.values()] == [True] * 5 + [False, True, False]
 
 # %% [markdown]
 # Last line: $b = R$ depends on the completion, and no gradient is left.
 #
-# And the mean square? Move $b$. Each dot is a completion: its area is the probability, its position the estimate that it alone gives,
-# projected on $\nabla p$ and on one direction across it. The cross is their mean.
+# The mean is settled; now the mean square. Move $b$. Each dot is a completion: its area is the probability, its position its
+# estimate, along $\nabla p$ and across. The cross is their mean.
 
-# %%
+# %% [fold]
 squared = s.square().sum(dim=1)
-for name, b in {"none": 0, "p": p.item(), "best": best(pi, R, squared), "one": 1}.items():
-    print(f"{name:4}  b = {b:.2f}   mean square {mean_square(b, pi, R, squared):.3f}")
 knob(
     lambda b: cloud(b, pi, R, s, grad_p, mean_square(b, pi, R, squared)),
     b=(-0.25, 1.25, 0.05, 0.35),
 )
 
-# %% [markdown]
-# *Whatever the baseline, the cross stays in place; only the cloud around it grows or shrinks.* Without a baseline all wrong completions lie
-# at the origin. Two right ones, `12.` and `22.`, point backwards with any $b < 1$: they make the far likelier `2.` less probable.
+# %% [text]
+# *Whatever the baseline, the cross stays in place; only the cloud around it grows or shrinks.* Here the mean reward is quieter than no
+# baseline ({=mean_square(p.item(), pi, R, squared):.2f} against {=mean_square(0, pi, R, squared):.2f}), on the first prompt it was far noisier. What decides?
 #
 # ## Exercises
 #
@@ -236,21 +237,25 @@ def worse_than_none_above(p):
 
 
 # %% [text]
+# <details><summary>After the exercise</summary>
+#
 # Your formula explains the first picture:
 #
 # | prompt | $p$ | $w$, measured | $b = p$ is noisier than none above $w$ = | best $b$ |
 # |---|---|---|---|---|
 # {=rows}
 #
-# (512 completions each; on the third prompt too close to call.) The mean reward is nevertheless the usual choice. It needs no scores, it
-# cancels any constant added to all rewards (lesson 0's 3 points), and up to $w = 2$ it is quieter than none at every $p$; with the fifteen
-# completions, too (.283 against .354). What this does to training: [lesson 19](19_which_baseline.ipynb), where, in our runs, the bare reward learned best.
+# (512 completions each; on the third prompt too close to call. On the first, one wrong completion of 38 makes up half of $w$.)
+#
+# </details>
+#
+# The mean reward is nevertheless the usual choice: it needs no scores, and it cancels any constant added to all rewards. What it does to
+# training: [lesson 19](19_which_baseline.ipynb), where, in our runs, the bare reward learned best.
 #
 # **2. Find the bug.** Many tokenizers have no padding token, so the EOS is used for it. The mask `ids != pad` then also leaves out the
-# EOS that ended the completion, and the decision to stop is never trained: several public trainers have had this bug. (A
-# part of the score need not have mean 0, so with the EOS left out step 2 fails.) Repair the **mask**: true up to and *including* the first EOS; everything
-# later is padding, whatever its id. Below the check, REINFORCE trains a policy with your mask: the task of lesson 0, with one distribution for
-# each of the three places, and no baseline.
+# EOS that ended the completion, and the decision to stop is never trained: several public trainers have had this bug. Repair the **mask**:
+# true up to and *including* the first EOS; everything later is padding, whatever its id. Below the check, REINFORCE trains a policy with
+# your mask on lesson 0's task.
 
 
 # %% [exercise]
@@ -264,7 +269,7 @@ check("1.2", completion_mask)
 trains("1.2", completion_mask)
 
 # %% [markdown]
-# *One run with each mask, 5,000 completions an update. Without the EOS (the bug) the policy learns which digits to write, but not when to
+# *One run with each mask, 5,000 completions an update; the policy has one distribution for each place. Without the EOS (the bug) the policy learns which digits to write, but not when to
 # stop.*
 
 # %% [hint]
@@ -282,9 +287,9 @@ def completion_mask(ids, eos):
 # ## To remember
 #
 # - The mean score is zero, so $\mathbb E[(R-b)\,s] = \nabla p$ for every $b$ that does not depend on the completion.
-# - The noise is a parabola in $b$. Its lowest point is a mean reward in which long scores weigh more, so in general it is not $p$.
-# - A mask without the EOS, or a mean over the tokens of a completion ([lesson 5](05_length.ipynb)), breaks the theorem: then the mean
-#   estimate depends on the baseline.
+# - The mean square of the estimate is a parabola in $b$. Its lowest point is a mean reward in which long scores weigh more, so in general
+#   it is not $p$.
+# - A mask without the EOS breaks the theorem, because a part of the score need not have mean 0.
 #
 # ## For a second reading (5 minutes)
 #
@@ -302,8 +307,8 @@ for name in ("b_t, at token t", "b_2, at all tokens"):
 
 # %% [markdown]
 # **Which baseline is optimal?** Weaver and Tao (2001) found the average reward optimal, in a special limit; in general it is not
-# (Greensmith, Bartlett and Baxter 2004). Where $\|s\|^2$ is proportional to the number of tokens, $b^*$ is OPO's baseline
-# ([2505.23585](https://arxiv.org/abs/2505.23585)).
+# (Greensmith, Bartlett and Baxter 2004). Where $\|s\|^2$ is proportional to the number of tokens, $b^*$ is the mean reward with weights
+# proportional to length: the baseline of OPO ([2505.23585](https://arxiv.org/abs/2505.23585)).
 #
 # Sources: Williams 1992 (*Machine Learning* 8, REINFORCE with a baseline); Weaver and Tao:
 # [1301.2315](https://arxiv.org/abs/1301.2315); Greensmith et al.: *JMLR* 5; Dr. GRPO,
