@@ -54,8 +54,7 @@ def best(chance, R, squared):
     """The b with the smallest mean square, E[R |s|²] / E[|s|²]: see step 4."""
     return (chance @ (R * squared) / (chance @ squared)).item()
 
-def usual_over_none(chance, R, squared):
-    """How many times as large as without a baseline b = p makes the mean square."""
+def usual_over_none(chance, R, squared):  # the mean square with b = p over that with b = 0
     return mean_square(R.mean(), chance, R, squared) / mean_square(0, chance, R, squared)
 
 measured, long = {}, {}  # each prompt's sample; mean |s|² of wrong completions over right ones
@@ -81,7 +80,7 @@ again = np.random.default_rng(0).integers(512, size=(2000, 512))  # a bootstrap 
 ratios = [usual_over_none(chance, R[i], squared[i]) for i in again]
 assert np.allclose(np.quantile(ratios, [0.025, 0.975]), [3, 18], atol=0.5)
 assert 0.4 < squared.max() / sum(squared[R == 0]) < 0.6  # half, of 38
-rows = "\n".join(f"| `{x}` | {p:.3f} | {float(f'{long[x]:.3g}'):g} | {(2 - p) / (1 - p):.1f} | "
+rows = "\n".join(f"| `{x}` | {p:.3f} | {long[x]:.3g} | {(2 - p) / (1 - p):.1f} | "
                  f"{best(*measured[x]):.2f} |" for x, p in share.items())
 show(mean_squares(measured, mean_square, best))
 
@@ -184,7 +183,7 @@ def estimates(advantages):
     return torch.stack(gradients).flatten(1)
 
 s = estimates(torch.ones(15, 1))  # the scores
-b_t = torch.rand(7, generator=torch.Generator().manual_seed(0))[prefix_ids]  # one per prefix
+b_t = torch.rand(7, generator=generator)[prefix_ids]  # one per prefix
 A = R.unsqueeze(1)  # without a baseline
 named = {f"b = {b}": A - b for b in (-1.0, 0.0, 0.25, 1.0, 10.0)}
 named["b = R"] = A - A  # depends on the completion: its own reward
@@ -269,8 +268,8 @@ check("1.2", completion_mask)
 trains("1.2", completion_mask)
 
 # %% [markdown]
-# *One run with each mask, 5,000 completions an update; the policy has one distribution for each place. Without the EOS (the bug) the policy learns which digits to write, but not when to
-# stop.*
+# *One run with each mask, 5,000 completions an update; the policy has one distribution for each place. Without the EOS (the bug) it learns
+# which digits to write, but not when to stop.*
 
 # %% [hint]
 # `(ids == eos).cumsum(dim=1)` counts the EOS tokens up to and including a position. A token belongs to the completion if there is no EOS
