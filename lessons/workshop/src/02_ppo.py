@@ -1,4 +1,4 @@
-# %% [markdown] 45 minutes, without the second reading
+# %% [markdown] 40 minutes, without the second reading
 # # 2 · PPO: the ratio and the clip
 #
 # REINFORCE ([lesson 1](01_score_function.ipynb)) makes one update and discards its samples. Sampling is expensive, so PPO (proximal
@@ -8,7 +8,8 @@
 # > **The clip stops pushing (gradient 0) a token whose probability has already moved far enough the way it is pushed; a token that has moved
 # > the other way is still pushed.**
 # >
-# > So it stops gradients, not ratios: in our runs, after 16 steps on one batch, 23 % of the tokens are outside its range, without the clip 30 %.
+# > So it stops gradients, not ratios: after 16 steps on one batch, 23 % of the tokens are outside its range, without the clip 30 % (a small
+# > model, five batches; 4 steps are usual).
 #
 # Move the ratio:
 
@@ -54,8 +55,7 @@ knob(draw, ratio=(0.1, 2.9, 0.1, 1.5), eps=(0.05, 0.6, 0.05, 0.2))
 # Grey: the clip's range. Thick lines: the gradient is exactly 0, above the range for $A > 0$, below it for $A < 0$.*
 #
 # For example, at $\rho = 1.5$ the objective is the smaller of $1.5\,A$ and $1.2\,A$. With $A = 1$ this is 1.2, a constant: the token has
-# become more probable, as it should, and is pushed no further. With $A = -1$ it is $-1.5 = -\rho$: the token should have become less probable,
-# and is still pushed down.
+# become more probable, as it should, and is pushed no further. With $A = -1$ it is $-1.5 = -\rho$: the token is still pushed down.
 #
 # | symbol | meaning |
 # |---|---|
@@ -65,19 +65,18 @@ knob(draw, ratio=(0.1, 2.9, 0.1, 1.5), eps=(0.05, 0.6, 0.05, 0.2))
 # | $A_t$ | the **advantage**: how strongly token $t$ is pushed, up or down. A constant: no gradient flows through it |
 # | $\varepsilon$ | half the width of the clip's range, `clip_eps` = 0.2 |
 #
-# The diff from the loss of `reinforce.py` to that of `ppo.py`:
+# In code, the diff from the loss of `reinforce.py` to that of `ppo.py` (token mean: [lesson 5](05_length.ipynb)):
 
 # %%
 show_diff(reinforce.policy_loss, ppo.policy_loss)
 
 # %% [markdown]
-# (Token mean: [lesson 5](05_length.ipynb). An advantage per token: [lesson 15](15_critic.ipynb).)
+# The ratio and the clip are new. First the ratio.
 #
 # ## Several updates with one batch
 #
-# A **rollout batch** is sampled once and cut into **minibatches**, with one optimizer step each (4 in `ppo.py`). While sampling, the
-# script records every $\ell^{old}_t$. After the first step the policy has changed, and a mean over the old samples no longer estimates
-# the new policy's expectation. For completions of one token the ratio repairs this:
+# A batch is sampled once and used for several optimizer steps. After the first step the policy has changed, and a mean over the old samples
+# no longer estimates the new policy's expectation. For completions of one token the ratio repairs this:
 #
 # $$\mathbb E_{y\sim\pi_{old}}\big[\rho(y)\,A(y)\,\nabla\ell(y)\big] =
 # \sum_y \pi_{old}(y)\,\frac{\pi(y)}{\pi_{old}(y)}\,A(y)\,\nabla\log\pi(y) = \nabla \sum_y \pi(y)\,A(y)$$
@@ -112,19 +111,16 @@ for when, start in starts.items():
 say(rows)
 
 # %% [markdown]
-# On the first update every ratio is 1 and changes nothing. Without the ratio the gradient stays that of the first update: it does not
-# notice that the policy has moved, and that the second completion now matters more than the third.
+# On the first update every ratio is 1 and changes nothing. Without the ratio the gradient stays that of the first update (the advantages
+# have mean 0): it does not notice that the second completion now matters more than the third.
 #
-# For completions of many tokens, each token's own ratio is an approximation, good while the two policies are close: it leaves out how the
-# later tokens' probabilities have changed (second reading). The clip is meant to keep the policies close.
+# For completions of many tokens, each token's own ratio is an approximation, good while the two policies are close (second reading).
 #
 # ## The clip
 #
-# PPO maximises the mean over the tokens of
+# The clip is meant to keep them close. PPO maximises the mean over the tokens of
 #
 # $$J_t = \min\big(\rho_t A_t,\ \mathrm{clip}(\rho_t,\, 1-\varepsilon,\, 1+\varepsilon)\, A_t\big)$$
-#
-# The loss is $-J$ (`torch.minimum` in the diff above).
 #
 # **The proof.** Since $\nabla\rho_t = \rho_t\nabla\ell_t$, the first term of the minimum has the gradient $\rho_t A_t \nabla\ell_t$.
 # Outside the range the second term is a constant, with gradient 0. Inside, the two terms are equal. Which is smaller?
@@ -139,8 +135,8 @@ say(rows)
 # | $A > 0$ | alive, $\rho A$ | **stopped** |
 # | $A < 0$ | **stopped** | alive, $\rho A$, without bound |
 #
-# In the two cases that are alive, the token has moved against its advantage: other tokens, which share its parameters, or the optimizer's
-# momentum have moved it. Its own gradient pulls it back.
+# In the two cases that are alive, other tokens or the optimizer's momentum have moved the token against its advantage. Its own gradient
+# pulls it back.
 #
 # Autograd, for the script's loss:
 
@@ -155,9 +151,8 @@ print(f"at ratio 20 and A = -1 the gradient is {objective([20.0], -1.0)[1].item(
 # %% [markdown]
 # ## The clip on a real model
 #
-# The clip stops a *gradient*. Does it keep the *ratio* within the range? The base model writes 8 completions for each of 8 problems and
-# is trained on this batch for 16 steps (usually 4), with and without the clip. We do this with five batches. The advantage is again the
-# reward minus the batch's mean.
+# The clip stops a *gradient*. Does it keep the *ratio* within the range? A small model writes 8 completions for each of 8 problems and
+# is trained on this batch for 16 steps (advantages as above, AdamW), with and without the clip, on five batches.
 
 
 # %% [fold]
@@ -203,15 +198,11 @@ show(share_outside({"clip": clip, "no clip": no_clip}, rollout.old_logps, real))
 # *The share of the tokens whose ratio lies outside the clip's range, after each step, on one batch.*
 #
 # **The clip holds some tokens back, not all: on average {=shares[:, 0].mean():.0%} are outside the range with it
-# (from {=shares[:, 0].min():.0%} to {=shares[:, 0].max():.0%} on the five batches), {=shares[:, 1].mean():.0%} without ({=shares[:, 1].min():.0%} to {=shares[:, 1].max():.0%}).** In the picture, {=int(outside.sum())} of
-# {=int(real.sum())} tokens end outside with it. Of these, {=int(stopped.sum())} moved where their advantage pushes them: their gradient is exactly 0. The other {=int((outside & ~stopped).sum())} moved the opposite way, and keep
-# their gradients.
+# (from {=shares[:, 0].min():.0%} to {=shares[:, 0].max():.0%} on the five batches), {=shares[:, 1].mean():.0%} without ({=shares[:, 1].min():.0%} to {=shares[:, 1].max():.0%}).** In the picture,
+# {=int(stopped.sum())} of the {=int(outside.sum())} tokens outside it moved where their advantage pushes them: their gradient is exactly 0.
 #
-# How do tokens get outside? A single step may go far: here the first multiplied the probability of a token with $A > 0$ by
-# {=first[up].max():.1f}. And other tokens' gradients and Adam's momentum still move a stopped token.
-#
-# Does the clip help to learn? On exercise 2's small task, much: with it the best token's probability reaches {=found[0]:.2f}, without it
-# {=found[1]:.2f} (means of 100 runs). On the real model we did not measure it.
+# How did they get there? A single step may go far: here the first made a token with $A > 0$ {=first[up].max():.1f} times as likely. And other tokens' gradients and Adam's momentum still move a stopped token. Does the clip help to learn? On exercise
+# 2's small task, much; on the real model we did not measure it.
 #
 # ## Exercises
 #
@@ -241,7 +232,7 @@ def stopped_share(ratio, A, mask, eps):
 # %% [markdown]
 # **2. Find the bug.** This objective takes the smaller of the two *ratios* and multiplies by the advantage afterwards. With one update per
 # batch it does no harm. Which tokens does it stop? Repair it. Below the check, your objective trains a policy over ten
-# tokens, with ten steps on each batch of eight; one token is right with probability .9, the others with .5. (Advantages as above.)
+# tokens, with ten steps on each batch of eight; one token is right with probability .9, the others with .5.
 
 
 # %% [exercise]
@@ -268,18 +259,22 @@ def clipped_objective(ratio, A, eps):
     return torch.minimum(A * ratio, A * clipped)
 
 
-# %% [markdown]
+# %% [text]
+# <details><summary>After the exercise</summary>
+#
 # The smaller *ratio* is the constant above the range and the ratio itself below it, whatever the sign of A. For $A < 0$ that is the wrong way
 # round: a bad token that has become likelier is stopped, and one that has already lost half its probability is pushed down further. So unlucky
-# tokens fall without limit, and (picture) one run in five settles on a wrong token; without any clip, two in three. PPO takes the minimum of
-# the two *products*.
+# tokens fall without limit, and one run in five settles on a wrong token. PPO takes the minimum of the two *products*: the best token's
+# probability reaches {=found[0]:.2f}, without any clip {=found[1]:.2f} (means of 100 runs).
+#
+# </details>
 #
 # ## To remember
 #
 # - The ratio corrects for samples drawn from the old policy: exactly for completions of one token, approximately for longer ones.
 # - The clip stops a token that has already moved where its advantage pushes it. All other tokens keep their gradient, which for $A < 0$
 #   has no bound.
-# - The clip stops gradients, not ratios: a token may leave the range in one step and then move on with others.
+# - So it stops gradients, not ratios.
 #
 # ## For a second reading (5 minutes)
 #
