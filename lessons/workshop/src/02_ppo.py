@@ -71,9 +71,7 @@ knob(draw, ratio=(0.1, 2.9, 0.1, 1.5), eps=(0.05, 0.6, 0.05, 0.2))
 show_diff(reinforce.policy_loss, ppo.policy_loss)
 
 # %% [markdown]
-# The ratio and the clip are new. First the ratio.
-#
-# ## Several updates with one batch
+# ## First the ratio: several updates with one batch
 #
 # A batch is sampled once and used for several optimizer steps. After the first step the policy has changed, and a mean over the old samples
 # no longer estimates the new policy's expectation. For completions of one token the ratio repairs this:
@@ -116,7 +114,7 @@ say(rows)
 #
 # For completions of many tokens, each token's own ratio is an approximation, good while the two policies are close (second reading).
 #
-# ## The clip
+# ## Then the clip
 #
 # The clip is meant to keep them close. PPO maximises the mean over the tokens of
 #
@@ -201,8 +199,9 @@ show(share_outside({"clip": clip, "no clip": no_clip}, rollout.old_logps, real))
 # (from {=shares[:, 0].min():.0%} to {=shares[:, 0].max():.0%} on the five batches), {=shares[:, 1].mean():.0%} without ({=shares[:, 1].min():.0%} to {=shares[:, 1].max():.0%}).** In the picture,
 # {=int(stopped.sum())} of the {=int(outside.sum())} tokens outside it moved where their advantage pushes them: their gradient is exactly 0.
 #
-# How did they get there? A single step may go far: here the first made a token with $A > 0$ {=first[up].max():.1f} times as likely. And other tokens' gradients and Adam's momentum still move a stopped token. Does the clip help to learn? On exercise
-# 2's small task, much; on the real model we did not measure it.
+# How did they get there? A single step may go far: here the first made a token with $A > 0$ {=first[up].max():.1f} times as likely.
+# And other tokens' gradients and Adam's momentum still move a stopped token. Does the clip help to learn? On exercise 2's small task,
+# much; on the real model we did not measure it.
 #
 # ## Exercises
 #
