@@ -4,40 +4,35 @@ from functools import partial
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from algorithms import rloo
-from lessons.workshop.kit import BLUE, GREEN, ORANGE, new_figure
+from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, new_figure
 from lessons.workshop.parts.drawing import in_plane
 
-STYLES = {
-    "RLOO": {"color": GREEN, "linestyle": "--"},
-    "Dr. GRPO": {"color": ORANGE},
-    "GRPO": {"color": BLUE, "linewidth": 7, "alpha": 0.4},  # at G = 2 it lies below RLOO
-}
 
-
-def factors_of_prompts(G: int, p: np.ndarray, factors: dict) -> tuple[Figure, Axes]:
-    """Lesson 3: the factor of grad p in the expected update, against p. factors: (n,) each, by
-    name. Returns the figure and its axes."""
-    figure, axis = new_figure(6, 3.4)
-    for name, values in factors.items():
-        axis.plot(p, values, label=name, **STYLES[name])
-    axis.set(title=f"Factor of ∇p in E[g], G = {G}", xlim=(0, 1), ylim=(0, 4.2))
+def counts_of_prompts(p: np.ndarray, counts: dict, dots: list) -> Figure:
+    """Lesson 3: how much a prompt counts, w(p) / w(1/2), (n,) for each group size. dots: the same,
+    (p, w(p) / w(1/2)), of groups of four."""
+    figure, axis = new_figure(7, 3.2)
+    axis.axhline(1, linestyle="--", color=GREY)
+    for (G, values), color in zip(counts.items(), (GREEN, BLUE, ORANGE)):
+        axis.plot(p, values, color=color, label=f"groups of {G}: up to {values.max():.2f}")
+    axis.plot(*zip(*dots), "k.")
+    axis.set(title="How much a prompt counts (one with p = ½: 1)", xlim=(0, 1), ylim=(0, 4.2))
     axis.set(xlabel="p, probability of a right completion")
     axis.legend(loc="upper center")
-    return figure, axis
+    return figure
 
 
 def cloud_of_groups(updates: dict, chance: Tensor, grad_p: Tensor) -> Figure:
     """Lesson 3: the update of every group, (n, parameters) by name, with their mean and grad p.
     chance: (n,)"""
     figure, axes = new_figure(8.5, 3.2, columns=2, sharex=True, sharey=True)
-    for axis, (name, g) in zip(axes, updates.items()):
+    for axis, (name, g), color in zip(axes, updates.items(), (GREEN, ORANGE)):
         flat = in_plane(g, chance, grad_p)
-        axis.scatter(*flat.T, s=1200 * chance, color=STYLES[name]["color"], alpha=0.5, linewidth=0)
+        axis.scatter(*flat.T, s=1200 * chance, color=color, alpha=0.5, linewidth=0)
         axis.annotate("", (grad_p.norm(), 0), (0, 0), arrowprops={"arrowstyle": "->", "shrinkB": 0})
         axis.plot(*(chance.numpy() @ flat), "ko", markersize=14, fillstyle="none")
         axis.set(title=f"{name}, all groups of two", xlabel="along ∇p")

@@ -200,7 +200,7 @@ show(share_outside({"clip": clip, "no clip": no_clip}, rollout.old_logps, real))
 # {=int(stopped.sum())} of the {=int(outside.sum())} tokens outside it moved where their advantage pushes them: their gradient is exactly 0.
 #
 # How did they get there? A single step may go far: here the first made a token with $A > 0$ {=first[up].max():.1f} times as likely.
-# And other tokens' gradients and Adam's momentum still move a stopped token. Does the clip help to learn? On exercise 2's small task,
+# And other tokens' gradients and Adam's momentum still move a stopped token. Does it help to learn? On exercise 2's small task,
 # much; on the real model we did not measure it.
 #
 # ## Exercises

@@ -1,4 +1,4 @@
-# %% [markdown] 45 minutes, without the second reading
+# %% [markdown] 38 minutes, without the second reading
 # # 3 · GRPO's baseline
 #
 # Group relative policy optimization (GRPO) samples a **group** of $G$ completions of the same prompt, independently, and
@@ -23,10 +23,7 @@
 # A reward lies closer to a mean that contains it: the first bold row is three quarters of the second.
 #
 # The mean of the others is RLOO's baseline (REINFORCE leave-one-out), the mean of the group that of Dr. GRPO ("GRPO done right") and of GRPO,
-# which then divides by σ.
-#
-# A tiny policy is asked for two digits from 0 to 2 that add up to 2: of its nine completions three are right. Here are its updates from all
-# groups of *two*, without σ:
+# which then divides by σ. In our scripts:
 
 # %% [fold]
 import numpy as np
@@ -35,9 +32,70 @@ from torch.autograd.functional import jacobian
 
 from algorithms import dr_grpo, grpo, rloo
 from lessons import identity
-from lessons.workshop.kit import check, knob, show, show_diff, trains
-from lessons.workshop.parts.lesson_03 import cloud_of_groups, factors_of_prompts
+from lessons.workshop.kit import check, show, show_diff, trains
+from lessons.workshop.parts.lesson_03 import cloud_of_groups, counts_of_prompts
 
+show_diff(dr_grpo.compute_advantages, rloo.compute_advantages)
+four = torch.tensor([[1.0, 0, 0, 1]]).double()
+own, others = (script.compute_advantages(rewards=four)[0] for script in (dr_grpo, rloo))
+assert torch.allclose(own, 3 / 4 * others) and own[0] == 1 / 2  # the group of four
+
+# %% [markdown]
+# | symbol | meaning |
+# |---|---|
+# | $s_i$ | the score of completion $i$: $\nabla_\theta \log \pi_\theta(y_i)$, summed over its tokens |
+# | $\bar R,\ b_i$ | the mean of the group's rewards; the **leave-one-out** mean, of all but $R_i$ |
+# | $A_i$ | the advantage: $R_i - b_i$ (RLOO), $R_i - \bar R$ (Dr. GRPO), $(R_i - \bar R)/\sigma$ (GRPO) |
+# | $g$ | the update of one group: $\frac1G \sum_i A_i\, s_i$ |
+#
+# ## Without σ: the direction stays
+#
+# Where does $g$ point on average? Two steps show it.
+#
+# **Step 1: RLOO.** $b_i$ contains only the *other* completions, which are independent of completion $i$. So it is a baseline that does not
+# depend on the completion, and [lesson 1](01_score_function.ipynb)'s theorem holds: $\mathbb E[(R_i - b_i)\, s_i] = \nabla p$, the gradient of the
+# success probability $p$. The mean over the group is $\nabla p$, too: $\mathbb E[g] = \nabla p$.
+#
+# **Step 2: Dr. GRPO.** The mean of the group contains the completion's own reward, with weight $\frac1G$. So
+# $R_i - \bar R = \frac{G-1}{G}(R_i - b_i)$: in every group the advantages are RLOO's times $\frac{G-1}G$, and
+# $\mathbb E[g] = \frac{G-1}{G}\nabla p$. ∎
+#
+# Dr. GRPO is often called unbiased. It is, up to this constant.
+#
+# (We look at the first update after sampling, on which nothing is clipped, without a KL term, with rewards of 0 and 1. Scores are summed over
+# tokens; GRPO's division by length is [lesson 5](05_length.ipynb)'s subject.)
+#
+# ## With σ: the direction stays, but prompts count differently
+#
+# GRPO divides $R_i - \bar R$ by σ, which varies from group to group, so step 2 does not apply. We take the smallest interesting case by hand.
+# In a group of three, let $j$ of the *others* be right. Completion $i$ has the advantage $A(\text{right}, j)$ if it is right itself,
+# $A(\text{wrong}, j)$ if not:
+#
+# | $j$ | 0 | 1 | 2 |
+# |---|---|---|---|
+# | $A(\text{right}, j)$ | 1.41 | .71 | 0 |
+# | $A(\text{wrong}, j)$ | 0 | −.71 | −1.41 |
+# | **difference** | **1.41** | **1.41** | **1.41** |
+#
+# For $j = 0$: rewards 1, 0, 0, mean 1/3, σ = $\sqrt2/3$ = .47, and (1 − 1/3)/.47 = 1.41. (The zeros: all three rewards are equal. Such a group
+# is **silent**, it trains nothing.)
+#
+# Only the differences matter. The others are independent of completion $i$, and $\mathbb E[R\,s] = \nabla p$,
+# $\mathbb E[(1-R)\,s] = -\nabla p$. So for each $j$
+#
+# $$\mathbb E[A_i s_i \mid j] = A(\text{right}, j)\,\mathbb E[R\,s] + A(\text{wrong}, j)\,\mathbb E[(1-R)\,s]
+# = \big(A(\text{right}, j) - A(\text{wrong}, j)\big)\,\nabla p$$
+#
+# and on average over $j$
+#
+# $$\mathbb E[g] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_j\big[A(\text{right}, j) - A(\text{wrong}, j)\big],
+# \quad j \sim \mathrm{Binomial}(G-1, p)$$
+#
+# So GRPO keeps the direction, and a prompt counts $w(p)$ times. In groups of three $w = 1.41$ for every prompt. In groups of four the
+# differences are 1.73, 1.58, 1.58 and 1.73: largest for $j = 0$, as on a very hard prompt, and for $j = 3$, as on a very easy one. The larger
+# the group, the more it matters:
+
+# %% [fold]
 rewards = torch.tensor([a + b == 2 for a in range(3) for b in range(3)]).double()  # 00 to 22
 
 def log_probs(theta):
@@ -58,93 +116,6 @@ probs, scores, grad_p = policy
 p = (probs @ rewards).item()
 assert max((probs @ scores).norm(), ((probs * rewards) @ scores - grad_p).norm()) < 1e-12
 
-pairs = torch.cartesian_prod(*[torch.arange(9)] * 2)  # (81, 2): all groups of two
-updates = {name: (script.compute_advantages(rewards=rewards[pairs])[..., None] * scores[pairs])
-           .mean(dim=1) for name, script in (("RLOO", rloo), ("Dr. GRPO", dr_grpo))}
-ones = [script.compute_advantages(rewards=rewards[pairs]) for script in (rloo, grpo)]
-assert torch.allclose(*ones, rtol=1e-12, atol=0)  # as the caption says
-show(cloud_of_groups(updates, probs[pairs].prod(dim=1), grad_p))
-
-# %% [markdown]
-# *A dot is the update of one group, its size the group's probability. The arrow: the gradient of the success probability $p$, $\nabla p$.
-# The vertical axis: the direction across $\nabla p$ in which updates vary most. At the origin: groups whose two rewards agree. The black circle is the average of all
-# groups, for RLOO at the tip of the arrow, for Dr. GRPO half way: $(G-1)/G = 1/2$. GRPO's groups of two lie exactly where RLOO's do.*
-#
-# | symbol | meaning |
-# |---|---|
-# | $s_i$ | the score of completion $i$: $\nabla_\theta \log \pi_\theta(y_i)$, summed over its tokens |
-# | $\bar R,\ b_i$ | the mean of the group's rewards; the **leave-one-out** mean, of all but $R_i$ |
-# | $A_i$ | the advantage: $R_i - b_i$ (RLOO), $R_i - \bar R$ (Dr. GRPO), $(R_i - \bar R)/\sigma$ (GRPO) |
-# | $g$ | the update of one group: $\frac1G \sum_i A_i\, s_i$ |
-#
-# The claim without σ: $\mathbb E[g] = \nabla p$ for RLOO, $\mathbb E[g] = \frac{G-1}{G}\nabla p$ for Dr. GRPO. In our scripts:
-
-# %% [fold]
-show_diff(dr_grpo.compute_advantages, rloo.compute_advantages)
-four = torch.tensor([[1.0, 0, 0, 1]]).double()
-own, others = (script.compute_advantages(rewards=four)[0] for script in (dr_grpo, rloo))
-assert torch.allclose(own, 3 / 4 * others) and own[0] == 1 / 2  # the group of four
-
-# %% [markdown]
-# ## The proof
-#
-# **Step 1: pairs.** RLOO's advantage is the mean of $R_i - R_j$ over the other completions $j$. In its update the terms $(i, j)$ and
-# $(j, i)$ together make $(R_i - R_j)(s_i - s_j)$:
-#
-# $$g_{\text{RLOO}} = \frac1{G(G-1)}\sum_{i \ne j}(R_i - R_j)\,s_i = \frac1{G(G-1)}\sum_{i<j}(R_i - R_j)(s_i - s_j)$$
-#
-# **Step 2: one pair is unbiased.** $\mathbb E[s] = 0$ and $\mathbb E[R\,s] = \nabla p$ ([lesson 1](01_score_function.ipynb)), and the two
-# completions are independent. Multiplying out gives $\mathbb E[(R_i - R_j)(s_i - s_j)] = 2\,\nabla p$. There are $G(G-1)/2$ pairs, so
-# $\mathbb E[g] = \nabla p$.
-#
-# **Step 3: the mean of the group contains the completion's own reward**, with weight $\frac1G$. So
-# $R_i - \bar R = \frac{G-1}{G}(R_i - b_i)$: in every group Dr. GRPO's advantages are RLOO's times $\frac{G-1}G$, and
-# $\mathbb E[g] = \frac{G-1}{G}\nabla p$. ∎
-#
-# Dr. GRPO is often called unbiased. It is, up to this constant.
-#
-# Two completions with the same reward contribute nothing: **only pairs of a right and a wrong completion count**. A group without such a
-# pair is **silent** ([lesson 6](06_identity.ipynb)): it trains nothing.
-#
-# **Scope.** The first update after sampling, on which nothing is clipped ([lesson 2](02_ppo.ipynb)). There is no KL (Kullback–Leibler) term,
-# rewards are 0 and 1 where σ divides, and scores are summed over tokens; GRPO's division by length is [lesson 5](05_length.ipynb)'s subject.
-#
-# ## And GRPO?
-#
-# GRPO divides $R_i - \bar R$ by σ, which varies from group to group, so step 3 does not apply. In a group of three, let $j$ of
-# the *others* be right. Completion $i$ has the advantage $A(\text{right}, j)$ if it is right itself, $A(\text{wrong}, j)$ if not:
-#
-# | $j$ | 0 | 1 | 2 |
-# |---|---|---|---|
-# | $A(\text{right}, j)$ | 1.41 | .71 | 0 |
-# | $A(\text{wrong}, j)$ | 0 | −.71 | −1.41 |
-# | **difference** | **1.41** | **1.41** | **1.41** |
-#
-# (For $j = 0$: rewards 1, 0, 0, mean 1/3, σ = $\sqrt2/3$ = .47, and (1 − 1/3)/.47 = 1.41.) In groups of four the differences are 1.73, 1.58,
-# 1.58 and 1.73.
-#
-# The others are independent of completion $i$, and $\mathbb E[(1-R)\,s] = -\mathbb E[R\,s] = -\nabla p$. So for each $j$
-#
-# $$\mathbb E[A_i s_i \mid j] = A(\text{right}, j)\,\mathbb E[R\,s] + A(\text{wrong}, j)\,\mathbb E[(1-R)\,s]
-# = \big(A(\text{right}, j) - A(\text{wrong}, j)\big)\,\nabla p$$
-#
-# and on average over $j$
-#
-# $$\mathbb E[g] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_j\big[A(\text{right}, j) - A(\text{wrong}, j)\big],
-# \quad j \sim \mathrm{Binomial}(G-1, p)$$
-#
-# So GRPO keeps the direction. In groups of two $w = 1$, in groups of three 1.41; from $G = 4$ on, $w$ depends on $p$: on a very hard
-# prompt mostly $j = 0$, on a very easy one $j = G-1$, and there the difference is largest. The reason: on a very hard prompt the groups that
-# train have one right completion, and σ is small. In groups of 8 it turns that completion's advantage .875 into 2.65, three times as much; in a
-# half-right group .5 into 1, only twice.
-#
-# %% [text]
-# ## The check: all groups
-#
-# The policy of the picture ($p$ = {=p:.3f}) has $9^G$ groups. The scripts' own functions compute their advantages:
-
-
-# %%
 def moments(script, G, policy):
     """The factor in E[g] = factor * grad p and the variance of g, over all groups."""
     probs, scores, grad_p = policy
@@ -157,19 +128,6 @@ def moments(script, G, policy):
     assert (mean - factor * grad_p).norm() < 1e-12 * grad_p.norm()  # exactly along grad p
     return factor, (chance @ (g - mean).square().sum(dim=1)).item()
 
-print("    factor of grad p in E[g]\nG     RLOO Dr. GRPO  (G-1)/G    GRPO    w(p)")
-for G in (2, 3, 4, 5):
-    found = [moments(script, G, policy)[0] for script in (rloo, dr_grpo, grpo)]
-    w = float(identity.weight("GRPO", p, G))
-    assert np.allclose(found, [1, (G - 1) / G, w], rtol=1e-12, atol=0)
-    print(G, *(f"{x:8.4f}" for x in (*found[:2], (G - 1) / G, found[2], w)))
-
-# %% [markdown]
-# ## Easy and hard prompts
-#
-# A flat line counts easy and hard prompts alike. Move $G$.
-
-# %% [fold]
 for G, differences in ((3, [1.41] * 3), (4, [1.73, 1.58, 1.58, 1.73])):
     last = torch.ones(G, G).tril(-1).double()  # j right ones, then a wrong one, which is turned
     of_last = [grpo.compute_advantages(rewards=last + turn)[:, -1]
@@ -180,27 +138,36 @@ lone_A = [script.compute_advantages(rewards=lone)[0, 0] for script in (dr_grpo, 
 assert np.allclose(lone_A, [0.875, 2.65], atol=0.005)
 of_eight = identity.weight("GRPO", np.array([1e-9, 0.5]), 8)
 assert round(of_eight[0] / of_eight[1], 1) == 1.4  # as the claim says
-policies = [study(shift) for shift in np.linspace(-5, 6, 45)]
-ps = np.array([(probs @ rewards).item() for probs, _, _ in policies])
-picked = slice(6, 45, 5)
-dots = {  # (8, 3): policy, script
-    G: [[moments(script, G, policy)[0] for script in (rloo, dr_grpo, grpo)]
-        for policy in policies[picked]]
-    for G in (2, 3, 4)}
-
-def draw(G):
-    factors = {"GRPO": identity.weight("GRPO", ps, G), "RLOO": 1 + 0 * ps,
-               "Dr. GRPO": (G - 1) / G + 0 * ps}
-    figure, axis = factors_of_prompts(G, ps, factors)
-    if G in dots:
-        axis.plot(ps[picked], dots[G], "k.")
-    return figure
-
-knob(draw, G=(2, 64, 1, 4))
+ps = np.linspace(0, 1, 401)
+counts = {G: identity.weight("GRPO", ps, G) / identity.weight("GRPO", 0.5, G) for G in (4, 8, 64)}
+policies = [study(shift) for shift in np.linspace(-3, 4, 8)]
+dots = [((probs @ rewards).item(), moments(grpo, 4, (probs, *rest))[0])
+        for probs, *rest in policies]  # p, factor
+assert np.allclose([identity.weight("GRPO", p, 4) for p, _ in dots], [w for _, w in dots])
+show(counts_of_prompts(ps, counts, [(p, w / identity.weight("GRPO", 0.5, 4)) for p, w in dots]))
 
 # %% [markdown]
-# *The factor of $\nabla p$ in the average update, from the formulas; dots, up to G = 4: over all groups. The larger the groups, the more very hard and very easy prompts count against medium ones ([lesson 9](09_objective.ipynb)).*
+# *How much a prompt counts in GRPO's average update, against one with $p = ½$: $w(p)/w(½)$. Without σ: 1 everywhere. Dots: computed from
+# all groups of four of eight small policies, below.*
 #
+# Why? On a very hard prompt the groups that train have one right completion, and σ is small. In groups of 8 it turns that completion's
+# advantage .875 into 2.65, three times as much; in a half-right group .5 into 1, only twice.
+#
+# %% [text]
+# ## The check: all groups
+#
+# Do the scripts agree? A tiny policy is asked for two digits from 0 to 2 that add up to 2: of its nine completions three are right
+# ($p$ = {=p:.3f}). It has $9^G$ groups. From all of them, with the scripts' own functions, the factor of $\nabla p$ in $\mathbb E[g]$:
+
+# %% [fold]
+print("G     RLOO Dr. GRPO  (G-1)/G    GRPO    w(p)")
+for G in (2, 3, 4, 5):
+    found = [moments(script, G, policy)[0] for script in (rloo, dr_grpo, grpo)]
+    w = float(identity.weight("GRPO", p, G))
+    assert np.allclose(found, [1, (G - 1) / G, w], rtol=1e-12, atol=0)
+    print(G, *(f"{x:8.4f}" for x in (*found[:2], (G - 1) / G, found[2], w)))
+
+# %% [markdown]
 # ## Exercises
 #
 # **1. By what factor?** Let the baseline be any weighted sum of the group's rewards, $b_i = \sum_j W_{ij} R_j$. RLOO has 0 on the diagonal
@@ -227,7 +194,11 @@ def factor(W):
 
 
 # %% [markdown]
+# <details><summary>After the exercise</summary>
+#
 # Only a completion's *own* weight shortens the update: the others' rewards are independent of its score.
+#
+# </details>
 #
 # **2. Find the bug.** For some completions the verifier timed out. Their entries in `rewards` are 0, and the function below counts them as
 # wrong. Repair it: RLOO compares a verified completion with the *other* verified ones of its group (a group has none or at least two); the rest
@@ -263,15 +234,14 @@ def rloo_verified(rewards, verified):
 # %% [markdown]
 # ## To remember
 #
-# - Only a completion's *own* weight in its baseline shortens the expected update: the group's mean to $(G-1)/G$ of $\nabla p$, a matter of
-#   the learning rate.
-# - GRPO's expected update is a multiple of $\nabla p$ as well, from $G = 4$ on a larger one for very hard and very easy prompts.
+# - A baseline of the *others'* rewards keeps the average update. The group's mean shortens it to $(G-1)/G$, a matter of the learning rate.
+# - GRPO's average update is a multiple of $\nabla p$ as well, from $G = 4$ on a larger one for very hard and very easy prompts.
 #
-# ## For a second reading (15 minutes)
+# ## For a second reading (12 minutes)
 #
 # **What a group costs.** A group takes $G$ completions, and the mean of $n$ updates has the variance $\operatorname{Var}[g]/n$. So at equal
 # cost we compare $G\operatorname{Var}[g]$, the variance *per completion*. RLOO's update is the estimate with the exact $p$ as its baseline,
-# plus a part with mean 0, the price of estimating $p$:
+# plus a part with mean 0:
 #
 # $$g = \frac1G\sum_i (R_i - p)\, s_i \;-\; \frac{1}{G(G-1)}\sum_{i\ne i'} (R_{i'} - p)\, s_i$$
 #
@@ -285,6 +255,13 @@ def rloo_verified(rewards, verified):
 
 
 # %% [fold]
+pairs = torch.cartesian_prod(*[torch.arange(9)] * 2)  # (81, 2): all groups of two
+updates = {name: (script.compute_advantages(rewards=rewards[pairs])[..., None] * scores[pairs])
+           .mean(dim=1) for name, script in (("RLOO", rloo), ("Dr. GRPO", dr_grpo))}
+ones = [script.compute_advantages(rewards=rewards[pairs]) for script in (rloo, grpo)]
+assert torch.allclose(*ones, rtol=1e-12, atol=0)  # as the caption says
+show(cloud_of_groups(updates, probs[pairs].prod(dim=1), grad_p))
+
 def per_completion(policy, baseline):
     """G times the variance of g with a constant baseline: the same for every G."""
     probs, scores, grad_p = policy
@@ -306,14 +283,12 @@ for G in (2, 3, 4, 5):
     print(f"  RLOO, G = {G}: {loo:.4f}")
 
 # %% [markdown]
-# Here RLOO is noisier than no baseline in groups of two and three, and less noisy from four on.
+# *A dot is the update of one group of two, its size the group's probability; the arrow is $\nabla p$, the circle the average. GRPO's groups of
+# two lie where RLOO's do.* RLOO is noisier than no baseline in groups of two and three, and less noisy from four on.
 #
 # **Groups by text.** A batch may hold the question *how many?* twice, with two different pictures. Some public trainers group completions by
-# the prompt's text, which merges the two. Then every completion for a hard picture (all wrong) gets −1/2 and every one for an easy picture
+# the prompt's text, which merges the two. Then every completion for a hard picture (all wrong) gets −1/2 and every one for an easy one
 # (all right) 1/2, though neither group should train.
-#
-# **Bessel's correction.** Inside GRPO's σ the variance is divided by $G$ in `grpo.py`, by $G - 1$ in `torch.std`.
-# The latter multiplies every advantage by $\sqrt{(G-1)/G}$: a change of the learning rate.
 #
 # Sources: GRPO, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), section 4.1.2; Dr. GRPO and its relation to RLOO,
 # [2503.20783](https://arxiv.org/abs/2503.20783), App. A; RLOO: Kool, van Hoof and Welling 2019, *Buy 4 REINFORCE Samples, Get a Baseline
