@@ -67,7 +67,7 @@ say(f"```python\n{inspect.getsource(log_probabilities)}```")
 # completions. This is REINFORCE (Williams 1992); autograd does the rest:
 
 # %%
-logits = torch.zeros(7, 3, dtype=torch.float64, requires_grad=True)  # all tokens equally likely
+logits = torch.zeros(7, 3, dtype=torch.float64, requires_grad=True)  # uniform
 optimizer = torch.optim.SGD([logits], lr=1.0)
 generator, batches, trace = torch.Generator().manual_seed(26), [], []
 for _ in range(31):
@@ -88,7 +88,7 @@ figure, axis = new_figure(7, 2.8)
 axis.plot(trace[:, R == 0], color=GREY, linewidth=1)
 axis.plot(trace[:, R == 1], color=RIGHT)
 axis.plot(trace @ R, color="black", linewidth=2.5)
-axis.text(8.5, 0.66, "all right ones", ha="right")
+axis.text(9, 0.66, "sum, right", ha="right")
 favourite, first = trace[-1].argmax(), trace[0].argmax()
 label_line(axis, 30, trace[-1, favourite], f'"{texts[favourite]}"', RIGHT)
 label_line(axis, 0, trace[0, first], f'"{texts[first]}"', GREY, xytext=(8, 8))
