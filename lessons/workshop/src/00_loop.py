@@ -11,8 +11,8 @@
 # > **A model that is told only "right" or "wrong" can become right more often by repeating these three steps; large steps along
 # > noisy updates can ruin it instead.**
 # >
-# > In one run of a tiny policy, thirty updates raise the probability of a right answer from .19 to .93. With 3 added to every reward the mean
-# > update is the same but noisier: three runs in ten are ruined, without the 3 none.
+# > In one run of a tiny policy, thirty updates raise a right answer's probability from .19 to .93. With 3 added to every reward (same mean
+# > update, more noise) three in ten of 1,000 longer runs are ruined, without it none.
 #
 # In supervised learning somebody has to write the completions to imitate. Here the verifier only has to *recognise* a right one. The
 # price: what the policy never samples cannot be rewarded.
