@@ -4,11 +4,11 @@
 # Group relative policy optimization (GRPO) samples a **group** of $G$ completions of the same prompt, independently, and
 # subtracts the group's mean reward from each reward. The mean takes the place of PPO's critic ([lesson 15](15_critic.ipynb)).
 #
-# > **Subtracting the group's mean shortens the average update, which still points along the gradient of the success probability; dividing by
-# > σ, the rewards' standard deviation, keeps the direction, but in groups of four or more counts very hard and very easy prompts more.**
+# > **Subtracting the group's mean only shortens the average update; dividing by σ, the rewards' standard deviation, also keeps its
+# > direction, but in groups of four or more makes very hard and very easy prompts count more.**
 # >
-# > With the mean of a group of $G$ the average update is $(G-1)/G$ of the gradient, with the mean of the *others* all of it. In groups of 8, σ counts a
-# > prompt up to 1.4 times as much as a medium one.
+# > The mean of a group of $G$ leaves $(G-1)/G$ of the gradient. In groups of 8, σ counts a prompt up to 1.4 times as much as a medium one.
+# > (Exact, for the first update and rewards of 0 and 1.)
 #
 # A group of four, with both means:
 #
