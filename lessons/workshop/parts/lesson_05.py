@@ -12,10 +12,10 @@ from torch.nn.functional import logsigmoid
 from lessons.workshop.kit import RIGHT, WRONG, new_figure
 
 
-def three_rules(grown: dict) -> Figure:
-    """Lesson 5: mean lengths over the updates, a panel for each rule. grown[rule]: of wrong and of
-    right completions, (updates, 2)."""
-    figure, axes = new_figure(8.5, 3.0, columns=3, sharey=True)
+def two_rules(grown: dict) -> Figure:
+    """Lesson 5: mean lengths over the updates, a panel for each of the first two rules.
+    grown[rule]: of wrong and of right completions, (updates, 2)."""
+    figure, axes = new_figure(8.5, 3.0, columns=2, sharey=True)
     for axis, (rule, lengths) in zip(axes, grown.items()):
         axis.plot(lengths[:, 1], "-", color=RIGHT, label="right")
         axis.plot(lengths[:, 0], "--", color=WRONG, label="wrong")

@@ -121,18 +121,6 @@ CHECKS = {
         },
     },
     "6.2": {
-        "expected": update,
-        "inputs": [{"rewards": np.array([1, 0.5, 0, 0, 1]), "scores": scores}],
-        "mistakes": {
-            "without the division it is Dr. GRPO's update": partial(
-                update, divisor=lambda rewards: 1
-            ),
-            "the two-class form does not hold: a completion with 0.5 belongs to neither class": (
-                two_classes
-            ),
-        },
-    },
-    "6.3": {
         "bug": TILED["the bug"],
         "expected": lambda R, P, G: advantages(R.view(G, P).T).T.flatten(),
         "inputs": [{"rewards": tiled, "P": 3, "G": 4}],
@@ -142,6 +130,18 @@ CHECKS = {
             ),
             "that compares prompts with each other: a row is a round, a group is a column": (
                 lambda R, P, G: advantages(R.view(G, P)).flatten()
+            ),
+        },
+    },
+    "6.3": {
+        "expected": update,
+        "inputs": [{"rewards": np.array([1, 0.5, 0, 0, 1]), "scores": scores}],
+        "mistakes": {
+            "without the division it is Dr. GRPO's update": partial(
+                update, divisor=lambda rewards: 1
+            ),
+            "the two-class form does not hold: a completion with 0.5 belongs to neither class": (
+                two_classes
             ),
         },
     },
@@ -163,7 +163,7 @@ def mean_success(advantages_tiled) -> list[float]:
 
 
 TRAINED = {
-    "6.3": {
+    "6.2": {
         "curve": mean_success,
         "mistakes": TILED,
         "labels": ("updates", "p, mean of three prompts"),

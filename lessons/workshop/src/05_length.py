@@ -1,31 +1,30 @@
-# %% [markdown] 40 minutes, without the second reading
+# %% [markdown] 38 minutes, without the second reading
 # # 5 · Length normalisation
 #
 # A completion is right or wrong as a whole, and the loss adds up its tokens. GRPO (group relative policy optimization) divides this sum by
 # the completion's length.
 #
-# > **Dividing by length makes right completions shorter and wrong ones longer, if the policy can set the two lengths separately; dividing by
-# > a constant does neither.**
+# > **In a policy that can set the lengths of right and of wrong completions separately, dividing by length makes right ones shorter and wrong
+# > ones longer; dividing by a constant does neither.**
 # >
-# > In our runs on arithmetic wrong completions were 1.5 tokens longer with division by length, if GRPO's other divisor, the standard deviation of
-# > the rewards, was left out. With it, as in GRPO, and on right completions no effect was visible.
+# > A network need not be such a policy. In our runs of GRPO neither shows: 0.02 [−0.06, 0.10] and 0.44 [−0.61, 1.48] tokens. Only without GRPO's
+# > division by the rewards' standard deviation are wrong ones longer, by 1.48 [0.66, 2.29].
 #
-# The smallest case is one group of four: a right completion of 5 tokens and one of 50, and a wrong one of 5 and one of 50. With rewards of 1 and −1 right ones
-# have the **advantage** 1, wrong ones −1, under all three rules. Each token's push is the advantage over a divisor:
+# The smallest case is one group of four: a right completion of 5 tokens and one of 50, and a wrong one of 5 and one of 50. The **advantage** of
+# right ones is 1, that of wrong ones −1. Each token's push is the advantage over a divisor, which is GRPO's or that of Dr. GRPO ("GRPO done
+# right"):
 #
-# | rule, and its divisor | right, 5 tokens | right, 50 | wrong, 5 | wrong, 50 |
+# | divisor | right, 5 tokens | right, 50 | wrong, 5 | wrong, 50 |
 # |---|---|---|---|---|
 # | GRPO: 4 × the completion's length | .05 | .005 | −.05 | −.005 |
-# | DAPO: all 110 tokens | .0091 | .0091 | −.0091 | −.0091 |
 # | Dr. GRPO: 4 × a constant, here 56 | .0045 | .0045 | −.0045 | −.0045 |
 #
 # GRPO pushes the tokens of a short completion ten times as hard. Among right ones that is a push up: the short one gains. Among wrong ones
-# it is a push *down*: the long one gains. The other two rules push all tokens of this batch equally hard. (DAPO: decoupled clip and dynamic sampling policy
-# optimization; Dr. GRPO: "GRPO done right".)
+# it is a push *down*: the long one gains. Dr. GRPO pushes all tokens equally hard.
 #
 # Where does this lead? Let a policy write only these four. With probability .3 a completion will be right, whatever its length. After 5
 # tokens it stops or goes on to 50: one logit decides this for right completions, one for wrong ones. At first both choices are equally
-# probable. Each rule trains the two logits:
+# probable. We train the two logits:
 
 # %% [fold]
 import math
@@ -53,7 +52,7 @@ def loss_of_script(script, rewards, logps, mask):
     A = script.compute_advantages(rewards=rewards).view(-1, 1)
     return script.policy_loss(**batch, advantages=A, config=script.Config())
 
-RULES = {"GRPO": grpo, "DAPO": dapo, "Dr. GRPO": dr_grpo}
+RULES = {"GRPO": grpo, "Dr. GRPO": dr_grpo, "DAPO": dapo}
 right = (torch.rand(1024, 1, generator=torch.Generator().manual_seed(0)) < 0.3).long()
 grown = {}  # lengths of wrong and right completions, (updates, 2)
 for name, script in RULES.items():
@@ -64,7 +63,7 @@ for name, script in RULES.items():
 ends = {name: lengths[-1] for name, lengths in grown.items()}
 assert ends["GRPO"][0] > 45 and ends["GRPO"][1] < 10  # from 27.5 tokens
 assert all(abs(ends[name] - 27.5).max() < 1 for name in list(RULES)[1:])
-show(lesson_05.three_rules(grown))
+show(lesson_05.two_rules(grown))
 
 # Our training runs, in the box and in the table further down:
 results = compare_tables.load()
@@ -76,7 +75,7 @@ def interval(gaps, form=".1f"):
     mean, half = gaps.mean(), 2.262 * gaps.std(ddof=1) / math.sqrt(len(gaps))
     return f"{mean:{form}} [{mean - half:{form}}, {mean + half:{form}}]".replace("-", "−")
 
-by_length, by_sigma, gap = {}, {}, {}
+by_length, by_sigma = {}, {}
 for kind in ("right", "wrong"):
     names = ("GRPO", "GRPO, not / σ", "GRPO, constant length", "Dr. GRPO")
     both, length_only, sigma_only, neither = (
@@ -85,37 +84,25 @@ for kind in ("right", "wrong"):
     by_length[kind] = [interval(gaps, ".2f") for gaps in (divided, not_divided)]
     by_mean, by_constant = both - length_only, sigma_only - neither
     by_sigma[kind] = [interval(gaps) for gaps in (by_mean, by_constant)]
-    gap[kind] = (both - neither).mean()
 steps = ("+ token-level loss", "+ soft overlong punishment")
 token_level = np.subtract(*(ablation[name]["length_wrong"]["seeds"] for name in steps))
 falls = ["−" in text for text in by_length["wrong"] + by_length["right"]]
 assert falls == [True, False, True, True]
 assert "−" not in by_sigma["wrong"][0] + by_sigma["wrong"][1] and token_level.mean() > 0
 assert by_length["wrong"] == ["0.44 [−0.61, 1.48]", "1.48 [0.66, 2.29]"]  # as in the box
+assert by_length["right"][0] == "0.02 [−0.06, 0.10]"
 tokens = {kind: [arms[name][f"length_{kind}"]["mean"] for name in names] for kind in by_length}
 assert [f"{mean:.1f}" for mean in tokens["wrong"]] == ["23.4", "18.5", "23.0", "17.0"]  # the box
 assert [round(mean) for mean in tokens["right"]] == [25] * 4
-assert [f'{gap["wrong"]:.1f}', *(text[:3] for text in by_sigma["wrong"])] == ["6.4", "4.9", "6.0"]
+assert [text[:3] for text in by_sigma["wrong"]] == ["4.9", "6.0"]
 
 # %% [text]
 # *Mean length in tokens. Groups of eight, 1,024 completions an update, and the scripts' own advantages and losses. Under GRPO right completions end
-# at {=ends["GRPO"][1]:.0f} tokens and wrong ones at {=ends["GRPO"][0]:.0f}, although both lengths are equally good. (DAPO's drift is
-# chance: other seeds drift the other way.)*
+# at {=ends["GRPO"][1]:.0f} tokens and wrong ones at {=ends["GRPO"][0]:.0f}, although both lengths are equally good.*
 #
 # The two logits are the assumption: a network need not know, while it writes, whether it will be right.
 #
-# ## The three losses
-#
-# Let $f_{i,t}$ be the loss of token $t$ of completion $i$, which has $\lvert y_i\rvert$ tokens, end-of-sequence included. An optimizer batch has $B$
-# completions.
-#
-# | name | formula | used by |
-# |---|---|---|
-# | `seq_mean` | $\frac1B\sum_i\frac{1}{\lvert y_i\rvert}\sum_t f_{i,t}$ | GRPO |
-# | `token_mean` | $\frac{1}{\sum_{i}\lvert y_i\rvert}\sum_{i}\sum_t f_{i,t}$ | DAPO, over the optimizer batch (in its paper over a group) |
-# | `seq_sum_const` | $\frac{1}{BC}\sum_i\sum_t f_{i,t}$ | Dr. GRPO; $C$ is `max_new_tokens`, here 56 (1 in its equation) |
-#
-# What Dr. GRPO changes in GRPO's loss:
+# In the scripts all this is one line:
 
 # %%
 show_diff(grpo.policy_loss, dr_grpo.policy_loss)
@@ -138,14 +125,15 @@ for script, expected in by_hand.items():
     push = token_push(script, doubles(1, 1, -1, -1), lengths)
     real = torch.arange(long) < lengths.view(4, 1)  # 0 on the padding
     assert torch.allclose(push, doubles(*expected).view(4, 1) * real, rtol=1e-12, atol=0)
-print("the losses of the three scripts push as in the first table: True")
+print("the scripts' own losses push as in the first table: True")
 one_long = token_push(dapo, doubles(1, 1, -1, -1), torch.tensor([10, 10, 10, 500])).abs()
 share = (one_long[3].sum() / one_long.sum()).item()
 # %% [text]
-# ## How fast?
+# ## Why, and how fast?
 #
-# Let $k$ of the $G$ completions of a group be right, and σ the standard deviation of their rewards, 1 or 0: $\sigma^2 = k(G-k)/G^2$. GRPO's
-# advantage of a right one is $(1 - k/G)/\sigma$. Over the $k$ right ones, divided by $G$, this adds up to σ; over the wrong ones to −σ.
+# So far we have seen one group and one run. In any group let $k$ of the $G$ completions be right, and σ the standard deviation of their rewards,
+# 1 or 0: $\sigma^2 = k(G-k)/G^2$. GRPO's advantage of a right one is $(1 - k/G)/\sigma$. Over the $k$ right ones, divided by $G$, this adds up to σ; over
+# the wrong ones to −σ.
 #
 # What does this do to a logit of our policy? Its **score** is the derivative of the log-probability of the choice: ½ if the completion is
 # long and −½ if it is short, while both are equally probable. GRPO weighs it by one over the length:
@@ -197,24 +185,18 @@ assert 1 / G < unevenness(dapo) / unevenness(grpo) < 1.3 / G  # "about 1/B"
 #
 # ## Our training runs
 #
-# In a network one parameter may set both lengths. Then the two pushes cancel, at least in part (exercise 3). And where long completions are
-# right more often, length should change.
+# Does this show in a network? There one parameter may set both lengths, and then the two pushes cancel, at least in part.
 #
-# GRPO and Dr. GRPO differ in two divisors, the length and σ, so we removed one at a time. Mean length of *wrong* completions in the last ten of
-# 60 steps, over ten seeds, with 95 % intervals:
+# We replaced the length in GRPO's divisor by the constant. GRPO also divides by σ, Dr. GRPO does not, so we did it with and without. What
+# dividing by length adds, in tokens (arithmetic, last ten of 60 steps, ten seeds, 95 % intervals):
 #
-# | tokens | with ÷ σ | without |
-# |---|---|---|
-# | ÷ length | {=tokens["wrong"][0]:.1f} (GRPO) | {=tokens["wrong"][1]:.1f} |
-# | ÷ a constant | {=tokens["wrong"][2]:.1f} | {=tokens["wrong"][3]:.1f} (Dr. GRPO) |
-# | what ÷ length adds | {=by_length["wrong"][0]} | {=by_length["wrong"][1]} |
+# | completions | prediction | with ÷ σ, as in GRPO | without, as in Dr. GRPO |
+# |---|---|---|---|
+# | right, of 25 tokens | shorter | {=by_length["right"][0]} | {=by_length["right"][1]} |
+# | wrong, of {=min(tokens["wrong"]):.0f} to {=max(tokens["wrong"]):.0f} tokens | longer | {=by_length["wrong"][0]} | {=by_length["wrong"][1]} |
 #
-# With ÷ σ, as in GRPO, the interval contains 0: no effect is shown. Right completions should become shorter; they have 25 tokens under all four
-# rules (÷ length adds {=by_length["right"][0]} with σ and {=by_length["right"][1]} without). ÷ σ itself does more: with it wrong completions are
-# {=by_sigma["wrong"][0]} and {=by_sigma["wrong"][1]} tokens longer. We do not know why.
-#
-# **Which wrong completions?** Those that are still wrong at the end, and each rule leaves other problems unsolved. So part of these
-# differences may be *which* problems are left, not how long a wrong answer to them is.
+# One of four intervals excludes 0. Even that one need not be the bias: it compares the completions that are *still* wrong, and each rule leaves
+# other problems unsolved.
 #
 # ## Exercises
 #
@@ -229,16 +211,17 @@ prediction = ...  # [[?, ?, ?], [?, ?, ?]]
 check("5.1", prediction)
 
 # %% [hint]
-# Make the table of *How fast?* once with one over the length and once with a constant. Which of the two holds for right ones, which for wrong?
+# Make the table of *Why, and how fast?* once with one over the length and once with a constant. Which of the two holds for right ones, which for wrong?
 
 # %% [solution]
 # (a) wrong ones: a constant, so no drift. (b): the same for the right ones.
 prediction = [[-1, 0, -1], [0, 1, 1]]
 
 # %% [markdown]
-# **2. Find the bug.** To save memory, an optimizer batch is cut into micro-batches whose gradients are added up. Several trainers
-# averaged the micro-batches' token means (prime-rl pull request 583, open-instruct 1161). With micro-batches of one completion that is
-# GRPO's rule. Repair the function. Your loss then trains the lesson's policy, at $p = ½$, in micro-batches of one.
+# **2. Find the bug.** DAPO (decoupled clip and dynamic sampling policy optimization) divides by the number of tokens of the whole batch. This
+# **token mean** pushes all tokens equally, like the constant. But to save memory a batch is cut into micro-batches whose gradients are added
+# up, and several trainers averaged the micro-batches' token means (prime-rl pull request 583, open-instruct 1161). In micro-batches of one
+# completion that is GRPO's rule. Repair the function. Your loss then trains the lesson's policy in such micro-batches, at $p = ½$.
 
 
 # %% [exercise]
@@ -257,8 +240,7 @@ check("5.2", losses_in_parts)
 trains("5.2", losses_in_parts)
 
 # %% [markdown]
-# *The mean length of wrong completions, one run each, 96 completions an update. It should stay near 27.5 tokens. With the bug it grows, faster
-# in parts of one completion than in parts of four.*
+# *The mean length of wrong completions, one run each, 96 completions an update. It should stay near 27.5 tokens.*
 
 # %% [hint]
 # Give one completion 5 tokens and one 50. What weight does a token of each completion get in micro-batches of one?
@@ -278,18 +260,27 @@ def losses_in_parts(f, mask, size):
 # ## To remember
 #
 # - $1/|y|$ pushes the tokens of short completions harder in *both* directions. If the policy can set the two lengths separately, right completions
-#   shorten and wrong ones lengthen.
-# - A constant divisor does neither; a token mean over a large batch hardly does either.
-# - In practice: divide by a constant or by the batch's tokens, but expect little effect on lengths. Log those of right and of wrong
-#   completions apart, on fixed problems. If wrong ones grow long, look at ÷ σ, too.
+#   shorten and wrong ones lengthen; a constant divisor does neither.
+# - In practice: divide by a constant or by the batch's tokens, and expect little effect. Log the lengths of right and of wrong completions apart.
 #
-# ## For a second reading (15 minutes): the token mean, a shared parameter
+# ## For a second reading (15 minutes): the token mean, σ, a shared parameter
 #
-# **What DAPO's divisor leaves.** It is almost a constant, but a completion is part of its own denominator: about $1/B$ of GRPO's bias is left.
-# And in a token mean one long completion can dominate: of lengths 10, 10, 10 and 500 the last has {=share:.0%} of the weight.
+# **The losses.** Let $f_{i,t}$ be the loss of token $t$ of completion $i$, with $\lvert y_i\rvert$ tokens (end-of-sequence included), in an optimizer
+# batch of $B$.
 #
-# **In our runs** of DAPO's parts ([lesson 10](10_dapo.ipynb)) the token mean in place of $1/|y|$ makes wrong completions
-# {=interval(token_level)} tokens *longer*, against the prediction. There a punishment of long ones acts as well.
+# | name | formula | used by |
+# |---|---|---|
+# | `seq_mean` | $\frac1B\sum_i\frac{1}{\lvert y_i\rvert}\sum_t f_{i,t}$ | GRPO |
+# | `token_mean` | $\frac{1}{\sum_{i}\lvert y_i\rvert}\sum_{i}\sum_t f_{i,t}$ | DAPO (in its paper over a group) |
+# | `seq_sum_const` | $\frac{1}{BC}\sum_i\sum_t f_{i,t}$ | Dr. GRPO; $C$ is `max_new_tokens` |
+#
+# **What a token mean leaves.** A completion is part of its own denominator: about $1/B$ of GRPO's bias is left. In the simulation above
+# lengths drift by less than a token. And one long completion can dominate: of lengths 10, 10, 10 and 500 the last has {=share:.0%} of the
+# weight. In our runs of DAPO's parts ([lesson 10](10_dapo.ipynb)) it makes wrong completions {=interval(token_level)} tokens *longer* than $1/|y|$,
+# against the prediction.
+#
+# **÷ σ does more:** with it wrong completions are {=by_sigma["wrong"][0]} and {=by_sigma["wrong"][1]} tokens longer (divided by length, by the constant). We
+# do not know why.
 #
 # **A widespread reading** compares two *right* completions and calls GRPO "biased toward shorter responses". This is only the half
 # with $A > 0$; Dr. GRPO's section 3.1 has both.
@@ -322,8 +313,11 @@ def push_on_shared(long_right, long_wrong, L1, L2):
 
 
 # %% [markdown]
+# <details><summary>After the exercise</summary>
+#
 # If lengths vary equally in both classes, nothing is left; otherwise both classes move the same way.
-
-# %% [markdown]
+#
+# </details>
+#
 # Sources: Dr. GRPO, [arXiv:2503.20783](https://arxiv.org/abs/2503.20783), section 3.1, Fig. 6, Listing 1; GRPO, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; DAPO, [2503.14476](https://arxiv.org/abs/2503.14476),
 # Eq. 8. The drift is our derivation.

@@ -1,4 +1,4 @@
-# %% [markdown] 45 minutes, without the second reading
+# %% [markdown] 38 minutes, without the second reading
 # # 6 · The identity: σ times a contrast
 #
 # A language model completes one prompt G times, and a verifier gives each completion a reward, 1 (right) or 0 (wrong). GRPO (group relative
@@ -25,9 +25,8 @@
 # Both means have the coefficient σ. Dr. GRPO ("GRPO done right") does not divide by σ. So its update is σ
 # times GRPO's, and its coefficient is σ²: here .25 and .19.
 #
-# Below are eight completions, seven of them right. GRPO pushes the wrong one
-# 2.6 times as hard as each of the wrong ones when four are wrong. Yet the contrast's weight is smaller: .33 against .50
-# (Dr. GRPO: .11 against .25). Move $k$, the number of right completions:
+# Now eight completions, seven of them right. GRPO pushes the wrong one 2.6 times as hard as each wrong one when four are wrong. Yet the
+# contrast's weight is smaller: .33 against .50 (Dr. GRPO: .11 against .25). Move $k$, the number of right completions:
 
 # %% [fold]
 import numpy as np
@@ -38,7 +37,7 @@ from algorithms import batch_sigma, dapo, dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import estimators
 from lessons.workshop.float64 import to_float64
-from lessons.workshop.kit import check, knob, say, show, show_diff, trains
+from lessons.workshop.kit import check, knob, say, show, trains
 from lessons.workshop.parts import lesson_06 as figures
 from toy_env import arithmetic
 from toy_env.model import load_policy
@@ -61,10 +60,7 @@ assert (np.diff(factor[:50]) < 0).all() and np.allclose(factor, factor[::-1])  #
 # *Left: how hard each completion is pushed, by its advantage. Right: the weight of the contrast. DAPO (decoupled clip and dynamic sampling policy
 # optimization) has GRPO's advantages.*
 #
-# **But does ÷ σ not favour very hard and very easy prompts** ([lesson 3](03_group_baseline.ipynb))? It does: σ is the weight of the *contrast*, not
-# of $\nabla p$, the gradient of the probability $p$ of a right completion. On average a right score (a sum over tokens) is $\nabla p/p$ and, with
-# $q = 1 - p$, a wrong one $-\nabla p/q$. So whatever $k$ is, a mixed group's contrast is on average $\nabla p/(pq)$, and GRPO's mean update is $\nabla p$ times
-# $\mathbb E[\sigma]/(pq)$. That is lesson 3's $w(p)$, from $G = 4$ on least at $p = ½$.
+# Why σ, and nothing else?
 #
 # ## The proof, in four steps
 #
@@ -89,9 +85,23 @@ assert (np.diff(factor[:50]) < 0).all() and np.allclose(factor, factor[::-1])  #
 # The steps assume nothing about the scores: **the identity holds for any vectors**. So it also holds if each completion's score is divided by its
 # length, as in `grpo.py`.
 #
+# ## σ is not the weight of $\nabla p$
+#
+# By now σ looks as if GRPO cared least for very hard and very easy prompts; [lesson 3](03_group_baseline.ipynb) says that it favours them. Both are
+# true: σ is the weight of the *contrast*, not of $\nabla p$, the gradient of the probability $p$ of a right completion.
+#
+# For a score $s$ that is a sum over tokens, $\mathbb E[R\,s] = \nabla p$ and $\mathbb E[s] = 0$ ([lesson 1](01_score_function.ipynb)). Let right scores
+# have the mean $m_+$, wrong ones $m_-$, and $q = 1 - p$. Then $p\,m_+ = \nabla p$ and $p\,m_+ + q\,m_- = 0$, so
+#
+# $$m_+ = \frac{\nabla p}{p}, \qquad m_- = -\frac{\nabla p}{q}, \qquad m_+ - m_- = \frac{\nabla p}{pq}$$
+#
+# So in units of $\nabla p$ the contrast is longest at the ends. Whatever $k$ is, a mixed group's has this mean, and GRPO's mean update is $\nabla p$ times
+# $\mathbb E[\sigma]/(pq)$: lesson 3's $w(p)$, from $G = 4$ on least at $p = ½$.
+#
 # ## A group of our base model
 #
-# Eight completions of a sum, and what Dr. GRPO changes in GRPO's advantages:
+# What does such an update do to real tokens? Here are eight completions of a sum, and how a step of length 0.01 along the update of `grpo.py`
+# (which divides by lengths) changes each token's log-probability:
 
 # %% [fold]
 policy, tokenizer = load_policy("base")
@@ -101,15 +111,8 @@ problem = arithmetic.Problem("2+10+2", answer=14, level=2)
 group = sample(policy, tokenizer, [problem.prompt], G, 56, 1.0, generator)  # 56 tokens at most
 R = torch.tensor([arithmetic.reward(problem, text) for text in group.texts]).double()
 k = int(R.sum())
-for text, r in zip(group.texts, R):
-    print(f"{problem.prompt} {text:<24} R = {r:.0f}")
-print(f"k = {k} of G = {G}; sigma = sqrt({k} * {G - k}) / {G} = {identity.sigma(k, G):.4f}")
-show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)
 
-# %% [markdown]
-# A step of length 0.01 along the update of `grpo.py` (which divides by lengths) changes each token's log-probability:
 
-# %% [fold]
 def gradients(values):
     """(n, parameters): the gradient of each of n values."""
     weights = list(policy.parameters())
@@ -151,12 +154,11 @@ assert row["#13"][2] < -0.3 and row["#14"][2] > 0.3
 assert row["#14"][0] < 0 < row["2+10=12;12+2=14;#14"][0] and row["#2"][1] > 0 > row["#0"][1]
 
 # %% [text]
-# *Blue: more probable; red: less, on a logarithmic scale; small block: end of the completion.* A shared prefix
+# *Prompt `{=problem.prompt}`. Blue: more probable; red: less, on a logarithmic scale; small block: end of the completion.* A shared prefix
 # is pushed both ways: `#`, with which one right and six wrong completions begin, falls a little in all seven. Where
-# they diverge, the log-probability of the last digit of `#13` falls by {=-row["#13"][2]:.2f}, that of `#14` rises by {=row["#14"][2]:.2f}. (The `2` of
-# `#2`, which is wrong, rises mainly because the `0` in its place falls.)
+# they diverge, the last digit of `#13` falls by {=-row["#13"][2]:.2f}, that of `#14` rises by {=row["#14"][2]:.2f}.
 #
-# The check computes one side of the identity with the scripts' advantages, the other without any:
+# Is it σ times the contrast, with $k = 2$? One side of the identity has the scripts' advantages, the other has none:
 
 
 # %%
@@ -174,10 +176,100 @@ for script, coefficient in ((grpo, sigma), (dr_grpo, sigma**2)):
     print(f"{script.__name__:18} coefficient {coefficient:.4f}, relative error < 1e-12")
 
 # %% [markdown]
-# ## The coefficient is not the length
+# ## Where it holds
 #
-# The contrast has a length of its own. Length of the update with seven right over that with four, on our base model (root mean squares of 500
-# groups each):
+# The identity is about one whole group with rewards 0 and 1. Later updates and the clip change only the vectors. A KL penalty adds its own
+# gradient, even to silent groups. Minibatches that cut groups, or a third reward value, break it.
+#
+# The coefficient is not the update's length: a mean of four wrong scores averages their noise, a single one keeps it. On our base model, GRPO's
+# update is about as long with seven right as with four (second reading).
+#
+# ## Exercises
+#
+# **1. RLOO** (REINFORCE leave-one-out) subtracts from each reward the mean reward of the *other* completions of the group. What are its two
+# advantages and its coefficient of $\bar s_+ - \bar s_-$?
+
+
+# %% [exercise]
+def rloo(k, G):
+    """(A_right, A_wrong, coefficient) of a group with k of G right, 0 < k < G."""
+    return ...
+
+
+# %% [check]
+check("6.1", rloo)
+
+# %% [hint]
+# For a right completion, k − 1 of the other G − 1 are right; for a wrong one, k of them. Then do step 2.
+
+
+# %% [solution]
+def rloo(k, G):
+    return (G - k) / (G - 1), -k / (G - 1), k * (G - k) / G / (G - 1)
+
+
+# %% [markdown]
+# <details><summary>After the exercise</summary>
+#
+# RLOO's coefficient is Dr. GRPO's σ² times $G/(G-1)$: they differ only in the length of the step.
+#
+# </details>
+#
+# **2. Find the bug: tiled prompts.** Sampling code often repeats prompts as `a b c a b c` (tiled), while other code expects `a a b b c c`. This
+# function gets rewards in the *tiled* order, G rounds over P prompts, and should return GRPO's advantages in that order. Repair it. It then
+# trains three prompts, each with its own logit.
+
+
+# %% [exercise]
+def advantages_tiled(rewards, P, G):
+    """rewards (G * P,), tiled: row i belongs to prompt i % P. Advantages, same order."""
+    groups = rewards.view(P, G)  # <- runs, and is wrong
+    A = grpo.compute_advantages(rewards=groups)
+    return A.T.flatten()  # back in the tiled order
+
+
+# %% [check]
+check("6.2", advantages_tiled)
+trains("6.2", advantages_tiled)  # from p = .9, .5 and .1, with groups of 8
+
+# %% [markdown]
+# *Means of ten runs.*
+
+# %% [hint]
+# Each row of `rewards.view(G, P)` is one round over all prompts. Where is a group then?
+
+
+# %% [solution]
+def advantages_tiled(rewards, P, G):
+    groups = rewards.view(G, P).T
+    A = grpo.compute_advantages(rewards=groups)
+    return A.T.flatten()
+
+
+# %% [text]
+# <details><summary>After the exercise</summary>
+#
+# Mixing prompts alone costs little here (yellow: the bug's groups, but each completion gets its own advantage): the mean of several prompts is still
+# a baseline. But `A.T.flatten()` hands the advantages to other completions: only
+# {=sum(3 * b + a == 8 * a + b for a in range(3) for b in range(8))} of 24 rows get their own. No error is raised, and nothing is learned.
+#
+# </details>
+#
+# ## To remember
+#
+# - For right-or-wrong rewards, GRPO's update of one prompt is σ times the contrast, Dr. GRPO's σ² times. DAPO has GRPO's σ, and replaces silent
+#   groups by groups of other prompts.
+# - σ is the weight of the contrast, not of $\nabla p$, and not the length of the update.
+#
+# ## For a second reading (20 minutes): length, partial credit, losses, later updates
+#
+# **How long is the update?** With variances $v_\pm$ of right and wrong scores (about their means, summed over parameters), the contrast, given $k$,
+# has the variance $v_+/k + v_-/(G-k)$. So
+#
+# $$\mathbb E\,\|g\|^2 = \sigma^2\,\|m_+ - m_-\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
+#
+# On our base model wrong scores are noisier, and the last term grows with $k$. Length with $k = 7$ over length with $k = 4$ (root mean squares of
+# 500 groups each):
 
 # %% [fold]
 def squared_lengths(k, completions, half, n=500):
@@ -212,46 +304,11 @@ say(f"""| prompt | variance of wrong scores ÷ of right ones | GRPO | Dr. GRPO |
 assert min(ratios) > 0.75 and np.median(off) < 0.1 and max(off) < 0.4
 
 # %% [text]
-# *Last two columns: length with $k = 7$ ÷ length with $k = 4$. Variances are about each class's mean, unlike lesson 1's mean squares.*
+# *Over all $k$ the formula is {=np.median(off):.0%} off in the median. (The identity's paper calls σ the size of the update: true for a prompt with one
+# parameter, the log-odds of a right completion, where the contrast is 1.)*
 #
-# **Under GRPO the update of the group with seven is about as long; under Dr. GRPO it is shorter.** A mean of four wrong scores averages their noise.
-# A single wrong score keeps its noise, which lengthens the contrast (formula: second reading).
-#
-# ## Where it holds
-#
-# For one whole group. Later updates and the clip change only the vectors (second reading). A KL penalty adds its own
-# gradient, even to silent groups. A third reward value (exercise 2) and minibatches that cut groups break it. Groups that mix prompts keep the
-# algebra, but compare prompts, too (exercise 3).
-#
-# ## Exercises
-#
-# **1. RLOO** (REINFORCE leave-one-out) subtracts from each reward the mean reward of the *other* completions of the group. What are its two
-# advantages and its coefficient of $\bar s_+ - \bar s_-$?
-
-
-# %% [exercise]
-def rloo(k, G):
-    """(A_right, A_wrong, coefficient) of a group with k of G right, 0 < k < G."""
-    return ...
-
-
-# %% [check]
-check("6.1", rloo)
-
-# %% [hint]
-# For a right completion, k − 1 of the other G − 1 are right; for a wrong one, k of them. Then do step 2.
-
-
-# %% [solution]
-def rloo(k, G):
-    return (G - k) / (G - 1), -k / (G - 1), k * (G - k) / G / (G - 1)
-
-
-# %% [markdown]
-# RLOO's coefficient is Dr. GRPO's σ² times $G/(G-1)$: they differ only in the length of the step.
-#
-# **2. Partial credit.** Some completions now get 0.5 or 0.25, so there are no longer two classes. Write GRPO's update without computing
-# any advantage: use only the group's means of $R$, of $s$ and of their product, and one standard deviation.
+# **3. Partial credit.** If some completions get 0.5 or 0.25, there are no longer two classes. Write GRPO's update without any
+# advantage: from the group's means of $R$, of $s$ and of their product, and one standard deviation.
 
 
 # %% [exercise]
@@ -261,7 +318,7 @@ def update(rewards, scores):
 
 
 # %% [check]
-check("6.2", update)
+check("6.3", update)
 
 # %% [hint]
 # Multiply out (R − mean of R) · s and take the mean. Which well-known statistic of two variables is this?
@@ -275,64 +332,14 @@ def update(rewards, scores):
 
 
 # %% [markdown]
+# <details><summary>After the exercise</summary>
+#
 # For any rewards GRPO's update is the covariance of reward and score, over σ. With rewards 0 and 1 the covariance is σ² times the contrast.
 #
-# **3. Find the bug: tiled prompts.** Sampling code often repeats prompts as `a b c a b c` (tiled), while other code expects `a a b b c c`. This
-# function gets rewards in the *tiled* order, G rounds over P prompts, and should return GRPO's advantages in that order. Repair it. It then
-# trains three prompts, each with its own logit.
-
-
-# %% [exercise]
-def advantages_tiled(rewards, P, G):
-    """rewards (G * P,), tiled: row i belongs to prompt i % P. Advantages, same order."""
-    groups = rewards.view(P, G)  # <- runs, and is wrong
-    A = grpo.compute_advantages(rewards=groups)
-    return A.T.flatten()  # back in the tiled order
-
-
-# %% [check]
-check("6.3", advantages_tiled)
-trains("6.3", advantages_tiled)  # from p = .9, .5 and .1, with groups of 8
-
-# %% [markdown]
-# *Means of ten runs. Yellow: the bug's groups, but each completion gets its own advantage.*
-
-# %% [hint]
-# Each row of `rewards.view(G, P)` is one round over all prompts. Where is a group then?
-
-
-# %% [solution]
-def advantages_tiled(rewards, P, G):
-    groups = rewards.view(G, P).T
-    A = grpo.compute_advantages(rewards=groups)
-    return A.T.flatten()
-
-
-# %% [text]
-# Mixing prompts alone costs little here: the mean of several prompts is still a baseline. But
-# `A.T.flatten()` hands the advantages to other completions: only {=sum(3 * b + a == 8 * a + b for a in range(3) for b in range(8))} of 24 rows get their own. No error is raised, and nothing is
-# learned.
-#
-# ## To remember
-#
-# - For right-or-wrong rewards, GRPO's update of one prompt is σ times the contrast, Dr. GRPO's σ² times. DAPO has GRPO's σ, and replaces silent
-#   groups by groups of other prompts.
-# - σ is the weight of the contrast, not of $\nabla p$, and not the length of the update: the contrast has a length of its own.
-#
-# ## For a second reading (15 minutes): length, losses, later updates
-#
-# **Why the update of the group with seven is as long.** Let the scores of right and wrong completions have means $m_\pm$ and variances $v_\pm$
-# (summed over parameters). Given $k$, the contrast has the mean $m_+ - m_-$ and the variance $v_+/k + v_-/(G-k)$. So
-#
-# $$\mathbb E\,\|g\|^2 = \sigma^2\,\|m_+ - m_-\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
-#
-# Where wrong scores are far noisier, the last term is about $7v_-/64$ for seven right and $4v_-/64$ for four. Over all $k$ the measured lengths
-# differ from the formula by {=np.median(off):.0%} in the median. (The identity's paper calls σ the size of the update. That is true for a prompt with one
-# parameter, the log-odds of a right completion: then the contrast is 1.)
+# </details>
 #
 # **Through the scripts' own losses.** Dr. GRPO's loss divides every completion's sum by the constant $C$ (`max_new_tokens`), so its gradient is
-# $\frac{\sigma^2}{C}(\bar s_+ - \bar s_-)$. DAPO divides by the batch's tokens, `batch_sigma.py` by the batch's $\sigma_B$ in place of σ. We count
-# the first $k$ completions as right, for $k = 0$ to 8:
+# $\frac{\sigma^2}{C}(\bar s_+ - \bar s_-)$. DAPO divides by the batch's tokens, `batch_sigma.py` by the batch's $\sigma_B$ in place of σ.
 
 # %% [fold]
 lengths, C = group.mask.sum(dim=1), dr_grpo.Config().max_new_tokens
@@ -366,14 +373,13 @@ for log_ratio in (move(distance) for distance in (0.01, 0.05, 0.15)):
 vector_to_parameters(start, policy.parameters())
 
 # %% [text]
-# **Later updates.** Now tokens carry ratios $\rho_t$, and the clip stops some of them, depending on $\rho_t$ and the *sign* of A, never on A's size.
+# **Later updates.** Now tokens carry ratios $\rho_t$, and the clip stops some, depending on $\rho_t$ and the *sign* of A, never on A's size.
 # So completion $i$ contributes $A_i$ times the gradient of
 #
 # $$u_i = \frac1{|y_i|}\sum_t \min(\rho_t,\, 1.2)\ \text{(right)}, \qquad
 # u_i = \frac1{|y_i|}\sum_t \max(\rho_t,\, 0.8)\ \text{(wrong)}$$
 #
-# and steps 1 to 4 hold. The last cell checks it to $10^{-12}$ after three steps along the update, where the clip stops {=stopped[0]}, {=stopped[1]} and
-# {=stopped[2]} of {=tokens} tokens.
+# and steps 1 to 4 hold: checked to $10^{-12}$ after three steps, where the clip stops {=stopped[0]}, {=stopped[1]} and {=stopped[2]} of {=tokens} tokens.
 #
 # Source of the identity: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*,
 # [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), Theorem 1. GRPO: [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; Dr. GRPO:
