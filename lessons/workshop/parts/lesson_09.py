@@ -83,9 +83,26 @@ def weight_and_objective(rule: str, G: int) -> Figure:
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
-def climbed(p, terms):
-    """The sum of (1 - q^j) / j for j = 1..terms."""
-    return sum((1 - (1 - p) ** j) / j for j in range(1, terms + 1))
+def minus_mean(push):
+    """What is left of each push when all pay for it."""
+    return push - push.mean()
+
+
+def competing(p, w):
+    """The expected moves of the logits of coins."""
+    return minus_mean(w * p * (1 - p))
+
+
+def without_weight(p, w):
+    return minus_mean(p * (1 - p))
+
+
+def without_gradient(p, w):
+    return minus_mean(w)
+
+
+def without_payment(p, w):
+    return w * p * (1 - p)
 
 
 def over_mixed_groups(p, G):
@@ -107,13 +124,46 @@ CHECKS = {
         },
     },
     "9.2": {
-        "expected": climbed,
-        "inputs": [{"p": 0.3, "G": 2}, {"p": 0.9, "G": 5}],
+        "expected": competing,
+        "inputs": [{"p": np.array([0.06, 0.5, 0.98]), "w": np.array([3.6, 2.0, 5.8])}],
         "mistakes": {
-            "one power of q is missing: the weight has G terms": lambda p, G: climbed(p, G - 1),
-            "that is the weight; integrate it": lambda p, G: (1 - (1 - p) ** G) / p,
+            "w is missing: those are the moves under Dr. GRPO": without_weight,
+            "a weight is not a step: a coin's gradient is p(1 - p)": without_gradient,
+            "those are the coins' own pushes: nobody pays yet": without_payment,
+            "weigh the pushes first, then take off their mean": (
+                lambda p, w: w * minus_mean(p * (1 - p))
+            ),
         },
     },
 }
+
+
+def hard_coin(moves, G=64) -> list[float]:
+    """p of the hardest of twelve coins that compete, under expected updates of GRPO."""
+    weights, p, curve = (
+        identity.weight("GRPO", p_log, G),
+        np.repeat([0.06, 0.5, 0.98], [1, 3, 8]),
+        [],
+    )
+    for _ in range(161):
+        curve.append(p[0])
+        odds = p / (1 - p) * np.exp(moves(p, np.interp(p, p_log, weights)))
+        p = odds / (1 + odds)
+    return curve
+
+
+TRAINED = {
+    "9.2": {
+        "curve": hard_coin,
+        "right": "right (GRPO, G = 64)",
+        "mistakes": {
+            "Dr. GRPO": without_weight,
+            "the weights alone": without_gradient,
+            "no competition": without_payment,
+        },
+        "labels": ("updates", "p of the hard coin"),
+    }
+}
+assert hard_coin(competing)[-1] > 0.8 > 0.01 > hard_coin(competing, G=8)[-1]  # as 9.2 says
 # Exercise 9.1 says so
 assert round(over_mixed_groups(0.5, 3) / over_mixed_groups(0.02, 3)) == 13

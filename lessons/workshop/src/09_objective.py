@@ -1,27 +1,27 @@
-# %% [markdown] 40 minutes, without the second reading
+# %% [markdown] 38 minutes, without the second reading
 # # 9 · What is being climbed
 #
 # GRPO (group relative policy optimization) divides a group's advantages by σ, the standard deviation of its rewards. Dr. GRPO ("GRPO done
 # right") does not. That one line decides how much a prompt counts.
 #
-# > **Dr. GRPO climbs the mean solve rate, GRPO a function steeper at both ends: very hard and very easy prompts count more, in groups of 8 by
-# > less than half, in groups of 2 or 3 not at all.**
+# > **Dr. GRPO climbs the mean solve rate. GRPO climbs a function that is steeper at both ends: very hard and very easy prompts count more than
+# > medium ones, by less than half in groups of 8, not at all in groups of 2 or 3.**
 # >
-# > A published comparison of the two measured mostly the length of their steps: after equal first steps the hardest prompts end at solve rates
-# > of .993 (GRPO) and .991 (Dr. GRPO). Where prompts compete, the weight shows in groups of 64: from .046 the hardest come to .045 (GRPO) and .001 (Dr. GRPO).
+# > Our runs train coins, no language model. A published gap was mostly step length: after equal first steps the hardest reach .993 (GRPO)
+# > and .991 (Dr. GRPO). Where coins compete (groups of 64), GRPO solves 4.6 % of the hardest, Dr. GRPO 0.1 %.
 #
 # The expected update of a prompt is a number times $\nabla p$, the gradient of its success probability. That number is the prompt's **weight**.
-# A large weight is not a long step: a
-# coin with a logit of its own has $\nabla p = p(1-p)$, small for a hard prompt. A hard prompt ($p = .05$) against a medium one
-# ($p = .5$), groups of 8, as ratios:
+#
+# A large weight is not a long step. Take a coin: a prompt with a logit of its own. Its $\nabla p$ is $p(1-p)$, small if the coin is
+# hard. In groups of 8, a hard coin ($p = .05$) over a medium one ($p = .5$):
 #
 # | | weight | gradient | step of a coin |
 # |---|---|---|---|
 # | Dr. GRPO | 1 | .19 | .19 |
 # | GRPO | 1.33 | .19 | .25 |
 #
-# So GRPO, too, moves hard prompts little. (Rewards of 0 and 1, first update after sampling, scores summed over
-# tokens, no KL (Kullback–Leibler) term.)
+# So GRPO, too, moves hard prompts little. (Rewards of 0 and 1, first update after sampling, scores summed over tokens,
+# no KL (Kullback–Leibler) term.) The weight at every $p$:
 
 # %% [fold]
 import math
@@ -34,7 +34,7 @@ from algorithms import dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import controlled_run
 from lessons.experiments.controlled_run import at_progress, run, run_arms, start
-from lessons.workshop.kit import check, knob, show
+from lessons.workshop.kit import check, knob, show, trains
 from lessons.workshop.parts.lesson_09 import NAMES, grpo_weights, weight_and_objective
 
 for size, factor in ((2, 2), (3, 3 / math.sqrt(2))):
@@ -65,18 +65,19 @@ w_8 = identity.weight("GRPO", np.array([0.0, 0.5]), 8)
 show(grpo_weights())
 
 # %% [text]
-# *GRPO's weight, divided by that at $p = ½$. In groups of 2 and 3 all prompts weigh the same, as under Dr. GRPO. In groups of 8 the hardest and
-# the easiest weigh {=edge[8]:.2f} times as much as a medium one; in groups of 64, {=edge[64]:.0f} times. Dashed: the limit, which has no bound.*
+# *GRPO's weight, divided by that at $p = ½$. In groups of 8 the hardest and the easiest weigh {=edge[8]:.2f} times as much as a medium one; in groups
+# of 64, {=edge[64]:.0f} times. Dashed: the limit, which has no bound.*
 #
-# [Lesson 6](06_identity.ipynb)'s paper ([2607.00152](https://arxiv.org/abs/2607.00152), "the paper" from here) takes that limit: at $p = .05$ "more
+# [Lesson 6](06_identity.ipynb)'s paper ([2607.00152](https://arxiv.org/abs/2607.00152), "the paper" from here) quotes the limit: at $p = .05$ "more
 # than twice the weight of a coin-flip prompt". In groups of 8 it is 1.33 times. (At finite $G$ it is milder, the paper adds.)
 #
-# What is climbed? A function $J$ of $p$ with this gradient:
+# ## What is climbed
+#
+# A weight that varies with $p$ changes the goal of training. Let $J$ be the function of $p$ with the slope $w$:
 #
 # $$\text{expected update} \;=\; w(p)\,\nabla p \;=\; \nabla J(p), \qquad J' = w$$
 #
-# Dr. GRPO's weight is a constant, so it climbs $p$ itself. Where $w$ is larger, $J$ is steeper. Training climbs the mean of $J$ over the
-# prompts.
+# Training climbs the mean of $J$ over the prompts. Dr. GRPO's weight is a constant, so it climbs $p$ itself. GRPO's varies; how much, we now compute.
 #
 # | symbol | meaning |
 # |---|---|
@@ -93,7 +94,7 @@ show(grpo_weights())
 # $$w(p) = \mathbb E_{j\sim \mathrm{Bin}(G-1,\,p)}\big[A(+\mid j) - A(-\mid j)\big], \qquad
 # \text{GRPO:}\quad A(+\mid j) = \sqrt{\tfrac{b}{j+1}}, \quad A(-\mid j) = -\sqrt{\tfrac{j}{b+1}}$$
 #
-# For G = 2 and 3 the difference is the same at every $j$ (lesson 3's table). For G = 8 it depends on $j$:
+# For G = 2 and 3 the difference is the same at every $j$: 1 and $\sqrt2$. For G = 8 it depends on $j$:
 #
 # | $j$ of the other seven are right | 0 or 7 | 1 or 6 | 2 or 5 | 3 or 4 |
 # |---|---|---|---|---|
@@ -101,101 +102,12 @@ show(grpo_weights())
 # | probability at $p = ½$, both together | $\frac1{64}$ | $\frac7{64}$ | $\frac{21}{64}$ | $\frac{35}{64}$ |
 #
 # The mean is $w(½) = {=w_8[1]:.3f}$. As $p \to 0$ or 1, only $j = 0$ or 7 is left, and $w \to \sqrt7$. So the extreme prompts weigh
-# {=w_8[0]:.3f} / {=w_8[1]:.3f} = {=edge[8]:.2f} times as much. No difference exceeds $\sqrt7$, so no prompt weighs more.
+# 2.646 / {=w_8[1]:.3f} = {=edge[8]:.2f} times as much. No difference exceeds $\sqrt7$, so no prompt weighs more.
 #
 # **Dr. GRPO.** For every $j$ the difference is $\big(1 - \frac{j+1}G\big) + \frac jG = 1 - \frac1G$: one weight for all prompts.
 
-# %% [fold]
-seeds, MATCHED = range(10), "Dr. GRPO, matched first step"
-arms = run_arms(seeds[:4], ("GRPO", "Dr. GRPO", MATCHED))
-ends = {name: np.mean([one.hard[-1] for one in runs]) for name, runs in arms.items()}
-
-def lead(level):
-    """GRPO's lead on the hardest quarter, in points, when the mean solve rate is `level`."""
-    pairs = zip(arms["GRPO"], arms[MATCHED])
-    return 100 * np.mean([at_progress(a, level) - at_progress(b, level) for a, b in pairs])
-
-rivals, gap = {}, {}
-for size in (3, 8, 64):
-    for rule in ("GRPO", "Dr. GRPO"):
-        for seed in seeds if size > 3 else seeds[:1]:
-            p0 = start(seed)
-            rate = controlled_run.matched_learning_rate(rule, p0, size, 0.5)
-            rival = run(rule, p0, seed, G=size, compete=1.0, learning_rate=rate)
-            rivals.setdefault((rule, size), []).append(rival)
-    pairs = zip(rivals["GRPO", size], rivals["Dr. GRPO", size])
-    gap[size] = 100 * np.array([a.hard[-1] - b.hard[-1] for a, b in pairs])
-at_end = {arm: 100 * np.mean([one.hard[-1] for one in runs]) for arm, runs in rivals.items()}
-quarter = {arm: np.array([one.p[np.argsort(start(seed), kind="stable")[: len(one.p) // 4]]
-                          for seed, one in enumerate(runs)]) for arm, runs in rivals.items()}
-solved = {arm: 100 * np.mean(p > 0.5) for arm, p in quarter.items()}
-sunk = 100 * np.mean(quarter["GRPO", 64] < 0.01)
-for arm in rivals:  # the solved few make up the mean
-    assert 0.9 * at_end[arm] < solved[arm] < 1.1 * at_end[arm] or arm[1] == 3
-grid = np.linspace(-40, 40, 8001)  # of logits
-
-def without_chance(rule, size, p0):
-    """Where the hardest quarter ends if every prompt takes its expected update."""
-    theta, hardest = np.log(p0 / (1 - p0)), np.argsort(p0, kind="stable")[: len(p0) // 4]
-    p = 1 / (1 + np.exp(-grid))
-    pushes = controlled_run.matched_learning_rate(rule, p0, size, 0.5) * p * (1 - p)
-    pushes *= identity.weight(rule, p, size)
-    for _ in range(controlled_run.STEPS):
-        push = np.interp(theta, grid, pushes)
-        theta += push - push.mean()
-    return (1 / (1 + np.exp(-theta[hardest]))).mean()
-
-sure = {arm: np.mean([without_chance(*arm, start(seed)) for seed in seeds])
-        for arm in rivals if arm[1] > 3}
-assert max(sure["Dr. GRPO", size] for size in (8, 64)) < 1e-4
-assert 0.001 < sure["GRPO", 8] < 0.003 and 0.02 < sure["GRPO", 64] < 0.03
-before = 100 * np.mean([one.hard[0] for one in rivals["GRPO", 8]])
-assert max(at_end[arm] for arm in at_end if arm != ("GRPO", 64)) < before
-claim = (before, at_end["GRPO", 64], at_end["Dr. GRPO", 64])
-assert [round(x / 100, 3) for x in claim] == [0.046, 0.045, 0.001]  # the box
-assert [round(ends[name], 3) for name in ("GRPO", MATCHED)] == [0.993, 0.991]
-# 3 standard deviations of one run:
-assert abs(ends["Dr. GRPO"] - controlled_run.PUBLISHED["Dr. GRPO"]) < 0.018
-assert 0.5 < lead(0.7) < 1.5 and abs(lead(0.8)) < 0.5 and abs(lead(0.9)) < 0.2
-assert max(map(lead, np.linspace(0.52, 0.98, 47))) < lead(0.7) + 0.05  # its largest lead
-assert min(one.smallest_update for runs in arms.values() for one in runs) == 0
-assert np.abs(gap[3]).max() < 1e-6 and min(gap[8].min(), gap[64].min()) > 0.9
-assert len(seeds) == 10 and gap[64].min() > gap[8].mean()
-
-# %% [text]
-# ## Does the weight change the training?
-#
-# The paper trains 6,000 prompts, each a coin with its own logit, at G = 8, with every rule at one learning rate. The quarter that is hardest at
-# the start ends at a solve rate of .99 under GRPO and .88 under Dr. GRPO; the paper concludes that GRPO's preference "changes the learning
-# trajectory" of hard prompts. But GRPO's update has the factor σ where Dr. GRPO's has σ² (lesson 6), and $\sigma \le \frac12$: GRPO's steps are at
-# least twice as long on *every* prompt.
-#
-# We repeat the run, and then match the mean *first* steps by Dr. GRPO's learning rate. The hardest quarter ends at
-#
-# | | GRPO | Dr. GRPO |
-# |---|---|---|
-# | one learning rate | {=ends["GRPO"]:.3f} | {=ends["Dr. GRPO"]:.3f} |
-# | first steps equally long | {=ends["GRPO"]:.3f} | {=ends[MATCHED]:.3f} |
-#
-# (Four seeds. On the way, at equal progress, GRPO's lead is at most {=lead(.7):.1f} points.) **With equal first steps the gap is nearly gone.**
-#
-# **Where prompts compete, the weight shows.** Each prompt's logit now moves by its own push minus the mean of all pushes, so the logits' mean
-# stays put, and one prompt's gain is the others' loss. First steps are again equally long. The hardest quarter starts at {=before / 100:.4f} and ends at
-#
-# | | GRPO | Dr. GRPO |
-# |---|---|---|
-# | G = 8 | {=at_end["GRPO", 8] / 100:.4f} | {=at_end["Dr. GRPO", 8] / 100:.4f} |
-# | G = 8, expected updates | {=sure["GRPO", 8]:.4f} | {=sure["Dr. GRPO", 8]:.4f} |
-# | G = 64 | {=at_end["GRPO", 64] / 100:.4f} | {=at_end["Dr. GRPO", 64] / 100:.4f} |
-# | G = 64, expected updates | {=sure["GRPO", 64]:.4f} | {=sure["Dr. GRPO", 64]:.4f} |
-#
-# (Ten seeds.) At G = 64 GRPO's weight saves a few prompts even without chance; with it {=solved["GRPO", 64]:.1f} % of the quarter end
-# above ½, {=sunk:.0f} % below .01. At G = 8 nearly all that is left needs chance. (Real prompts share parameters,
-# and may help each other.)
-#
-# ## The formula in code
-#
-# **1. Find the bug.** This function should return GRPO's weight, but at G = 3 it gives a prompt with $p = .02$ a thirteenth of the weight of
+# %% [markdown]
+# **1. Find the bug.** The formula is easy to get wrong. This function should return GRPO's weight, but at G = 3 it gives a prompt with $p = .02$ a thirteenth of the weight of
 # one with $p = .5$. Repair it.
 
 
@@ -226,52 +138,139 @@ def grpo_weight(p, G):
         wrong = -math.sqrt(j / (G - j))  # k = j; 0 if all are wrong
         total += chance * (right - wrong)
     return total
+    # The formula fixes j, the right others. The bug fixes k: there the right completion has
+    # k - 1 right others, the wrong one k.
 
 # %% [markdown]
-# The formula fixes $j$, the right *others*. The bug fixes $k$: there the right completion has $k - 1$ right others, the wrong one $k$.
-#
-# ## Compare the rules
-#
-# Move G upwards from 2. Then try the mean over right completions (rejection sampling), and MaxRL (maximum likelihood reinforcement
-# learning), whose advantage is $(R - \mu)/\mu$ (0 if all are wrong), with the group's mean reward $\mu$.
+# The slider shows the weight and, on the right, what is climbed. Move G upwards from 2.
 
 # %%
 knob(weight_and_objective, rule=list(NAMES), G=(2, 64, 1, 8))
 
-# %% [markdown]
-# *Left: the weight. Right: what is climbed. GRPO favours easy prompts as much as hard ones; rejection sampling and MaxRL favour only hard ones.*
+# %% [fold]
+seeds, MATCHED = range(10), "Dr. GRPO, matched first step"
+arms = run_arms(seeds[:4], ("GRPO", "Dr. GRPO", MATCHED))
+ends = {name: np.mean([one.hard[-1] for one in runs]) for name, runs in arms.items()}
+
+def lead(level):
+    """GRPO's lead on the hardest quarter, in points, when the mean solve rate is `level`."""
+    pairs = zip(arms["GRPO"], arms[MATCHED])
+    return 100 * np.mean([at_progress(a, level) - at_progress(b, level) for a, b in pairs])
+
+rivals, gap = {}, {}
+for size in (3, 8, 64):
+    for rule in ("GRPO", "Dr. GRPO"):
+        for seed in seeds if size > 3 else seeds[:1]:
+            p0 = start(seed)
+            rate = controlled_run.matched_learning_rate(rule, p0, size, 0.5)
+            rival = run(rule, p0, seed, G=size, compete=1.0, learning_rate=rate)
+            rivals.setdefault((rule, size), []).append(rival)
+    pairs = zip(rivals["GRPO", size], rivals["Dr. GRPO", size])
+    gap[size] = 100 * np.array([a.hard[-1] - b.hard[-1] for a, b in pairs])
+solved = {arm: 100 * np.mean([one.p[np.argsort(start(seed), kind="stable")[:1500]] > 0.5
+                              for seed, one in enumerate(runs)]) for arm, runs in rivals.items()}
+grid = np.linspace(-40, 40, 8001)  # of logits
+
+def without_chance(rule, size, p0):
+    """Where the hardest quarter ends if every prompt takes its expected update."""
+    theta, hardest = np.log(p0 / (1 - p0)), np.argsort(p0, kind="stable")[: len(p0) // 4]
+    p = 1 / (1 + np.exp(-grid))
+    pushes = controlled_run.matched_learning_rate(rule, p0, size, 0.5) * p * (1 - p)
+    pushes *= identity.weight(rule, p, size)
+    for _ in range(controlled_run.STEPS):
+        push = np.interp(theta, grid, pushes)
+        theta += push - push.mean()
+    return (1 / (1 + np.exp(-theta[hardest]))).mean()
+
+sure = {arm: np.mean([without_chance(*arm, start(seed)) for seed in seeds])
+        for arm in rivals if arm[1] > 3}
+assert max(sure["Dr. GRPO", size] for size in (8, 64)) < 1e-4
+assert 0.001 < sure["GRPO", 8] < 0.003 and 0.02 < sure["GRPO", 64] < 0.03
+before = 100 * np.mean([one.hard[0] for one in rivals["GRPO", 8]])
+assert [round(solved[rule, 64], 1) for rule in ("GRPO", "Dr. GRPO")] == [4.6, 0.1]  # the box
+assert [round(ends[name], 3) for name in ("GRPO", MATCHED)] == [0.993, 0.991]
+# 3 standard deviations of one run:
+assert abs(ends["Dr. GRPO"] - controlled_run.PUBLISHED["Dr. GRPO"]) < 0.018
+assert 0.5 < lead(0.7) < 1.5 and abs(lead(0.8)) < 0.5 and abs(lead(0.9)) < 0.2
+assert max(map(lead, np.linspace(0.52, 0.98, 47))) < lead(0.7) + 0.05  # its largest lead
+assert min(one.smallest_update for runs in arms.values() for one in runs) == 0
+assert np.abs(gap[3]).max() < 1e-6 and min(gap[8].min(), gap[64].min()) > 0.9
+assert len(seeds) == 10 and gap[64].min() > gap[8].mean()
+
+# %% [text]
+# ## Does the weight change the training?
 #
-# **2. Rejection sampling climbs log p, cut off after G terms.** The mean of the scores of the right completions (0 if none is right) has the
-# weight $(1 - q^G)/p$. Since $p = 1 - q$, this is a geometric sum. Which $J$ with $J(0) = 0$ has this derivative?
+# That was one update. Does the weight show after many? The paper trains 6,000 coins, with groups of 8 and every rule at one learning rate. The
+# quarter that is hardest at the start ends at a solve rate of .99 under GRPO and .88 under Dr. GRPO; the paper concludes that GRPO's preference
+# "changes the learning trajectory" of hard prompts.
+#
+# But GRPO's update has the factor σ where Dr. GRPO's has σ² (lesson 6), and $\sigma \le \frac12$: GRPO's steps are at least twice as long on
+# *every* prompt. We repeat the run, and then match the mean *first* steps by Dr. GRPO's learning rate:
+#
+# | the hardest quarter ends at | GRPO | Dr. GRPO |
+# |---|---|---|
+# | one learning rate | {=ends["GRPO"]:.3f} | {=ends["Dr. GRPO"]:.3f} |
+# | first steps equally long | {=ends["GRPO"]:.3f} | {=ends[MATCHED]:.3f} |
+#
+# (Four seeds. On the way, at equal progress, GRPO's lead is at most {=lead(.7):.1f} points.) **With equal first steps the gap is nearly gone.**
+#
+# ## Prompts that compete
+#
+# These coins share nothing, so none has to lose. A network's prompts share its parameters: a step for one moves the
+# others, up or down. We take the harshest case, where one prompt's gain is the others' loss: each logit moves by its own push minus the mean
+# of all pushes, so that their sum never changes. First steps are again equally long.
+#
+# | of the hardest quarter, above ½ in the end | GRPO | Dr. GRPO |
+# |---|---|---|
+# | G = 8 | {=solved["GRPO", 8]:.1f} % | {=solved["Dr. GRPO", 8]:.1f} % |
+# | G = 64 | {=solved["GRPO", 64]:.1f} % | {=solved["Dr. GRPO", 64]:.1f} % |
+#
+# (Ten seeds.) Most hard coins are given up under both rules; at G = 64 GRPO's weight saves some. Watch one of them:
+#
+# **2. Who is given up?** Twelve coins compete: a hard one ($p = .06$), three at .5, and eight at .98. For each you get $p$ and the weight $w$, GRPO's
+# in groups of 64. Write how far each logit moves on average, up to the learning rate. Below the check, your function trains the coins.
 
 
 # %% [exercise]
-def climbed(p, G):
-    """J(p): a sum over powers of q = 1 - p."""
+def moves(p, w):
+    """How far each logit moves. p, w: arrays (numpy) with a number for each coin."""
     return ...
 
 
 # %% [check]
-check("9.2", climbed)
+check("9.2", moves)
+trains("9.2", moves)
 
 # %% [hint]
-# $\frac{1-q^G}{1-q} = 1 + q + \dots + q^{G-1}$. Integrate $q^{j-1}$ over $p$ from 0. For $G \to \infty$ the sum tends to $\log p$, up to a
-# constant that grows with G.
+# A coin's own push is its expected update, the weight times its gradient. What do all coins pay?
 
 
 # %% [solution]
-def climbed(p, G):
-    return sum((1 - (1 - p) ** j) / j for j in range(1, G + 1))
+def moves(p, w):
+    push = w * p * (1 - p)
+    return push - push.mean()
 
+
+# %% [text]
+# <details><summary>After the exercise</summary>
+#
+# These are expected updates, without chance. The easy coins hardly push, so the mean is low. Under GRPO the hard coin's first push is just above it
+# (.23 against .22), and the coin is kept. Without $w$ it is below (.06 against .08); then the less the coin is solved, the less it pushes. We put
+# the start near this border: elsewhere the weight does not decide. In groups of 8 this coin is lost under GRPO, too.
+#
+# The 6,000 coins without chance: the hardest quarter goes from a mean of {=before / 100:.3f} to {=sure["GRPO", 64]:.3f} under GRPO at G = 64, to
+# {=sure["GRPO", 8]:.3f} at G = 8, and to 0 under Dr. GRPO. So at G = 8 nearly all that the table shows needs chance.
+#
+# </details>
 
 # %% [text]
 # ## To remember
 #
 # - The expected update of a prompt is its weight $w(p)$ times $\nabla p$, and training climbs the integral of $w$.
 # - Dr. GRPO climbs $p$. So does GRPO at G = 2 and 3, where its weight is constant; at G = 8 the extremes weigh {=edge[8]:.2f} times a medium prompt.
-# - In the published comparison step length made the gap. Where prompts compete, the weight matters at G = 64.
+# - In the published comparison step length made the gap. Where coins compete, the weight saves a few hard ones at G = 64.
 #
-# ## For a second reading (15 minutes): the bound at every G, the limit, MaxRL
+# ## For a second reading (15 minutes): the bound at every G, the limit, other rules
 #
 # **No prompt weighs more than $\sqrt{G-1}$,** since no difference does. With $b = G-1-j$, its square is
 #
@@ -285,9 +284,10 @@ def climbed(p, G):
 # $p = \sin^2 u$ its integral is $2u = 2\arcsin\sqrt p$ (also Thrampoulidis et al., [2510.23049](https://arxiv.org/abs/2510.23049)). Convergence is
 # slow: at G = 64, $J(1)$ falls short of the limit's $J(1) = \pi$ by {=100 - 100 * J_1[64] / np.pi:.0f} %.
 #
-# **How much does MaxRL favour hard prompts?** As $p \to 0$ only $j = 0$ is left. A right completion is then the only one: $\mu = \frac1G$, and its
-# advantage is $(1 - \frac1G)/\frac1G = G - 1$; a wrong one has 0. As $p \to 1$ only $j = G - 1$ is left: a right one has 0, a wrong one $-1$. So the
-# hardest prompts weigh $G - 1$ times as much as the easiest. (Under rejection sampling $G$ times, by exercise 2's formula.)
+# **Rules that favour hard prompts only** (choose them in the slider). MaxRL (maximum likelihood reinforcement learning) has the advantage $(R - \mu)/\mu$, with the group's mean
+# reward $\mu$. As $p \to 0$ a right completion is the only one, $\mu = \frac1G$, and its advantage is $G - 1$; a wrong one has 0. As $p \to 1$ a right
+# one has 0, a wrong one $-1$. So the hardest prompts weigh $G - 1$ times as much as the easiest. The mean over the right completions alone
+# (rejection sampling) has the weight $(1 - q^G)/p = 1 + q + \dots + q^{G-1}$: it climbs $\sum_{j \le G} (1 - q^j)/j$, which is $\log p$ cut off after $G$ terms.
 
 # %% [markdown]
 # Sources: the formula for $w$ and the limits of GRPO and rejection sampling: Davis and Recht,
