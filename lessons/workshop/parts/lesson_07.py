@@ -15,7 +15,7 @@ LOOKS = {
 }
 
 
-def over_p(panels: dict, highest: float) -> Figure:
+def over_p(panels: dict, highest: float, label: str = "") -> Figure:
     """Lesson 7: a panel for each title, with a curve over p for each rule."""
     figure, axes = new_figure(8.4, 3.2, len(panels), sharey=True, squeeze=False)
     for axis, (title, curves) in zip(axes.flat, panels.items()):
@@ -24,6 +24,7 @@ def over_p(panels: dict, highest: float) -> Figure:
         axis.set(title=title, xlabel="p", xlim=(0, 1), yscale="log")
         ticks(axis.yaxis, [1, 1.5, 2, 3, 5, 8])
         axis.set_ylim(0.8, highest)
+    axes[0, 0].set_ylabel(label)
     axis.legend(loc="upper right")
     return figure
 

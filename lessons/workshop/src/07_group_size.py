@@ -4,13 +4,14 @@
 # A verifier marks each completion of a prompt right or wrong. A rule, such as GRPO (group relative policy optimization), turns the marks of a
 # group into advantages, and these move the policy.
 #
-# > **If all right completions of a group get one advantage and all wrong ones another, every rule's expected update is a multiple of $\nabla p$,
-# > the gradient of the probability $p$ of a right completion. Rules differ in the factor and in the noise.**
+# > **If a rule gives all right completions of a group one advantage and all wrong ones another, its expected update is a multiple of $\nabla p$,
+# > the gradient of the probability $p$ of a right completion. Rules differ in the factor.**
 # >
-# > For one prompt the learning rate makes up for the factor; over many prompts the factor weighs the easy ones against the hard ones. How
-# > noisy the rules are, and which weight is the quietest, is the second reading.
+# > This holds for the first update after sampling, with scores summed over tokens and no KL (Kullback–Leibler) penalty. It is proved here, and
+# > checked on every possible group of a network with 15 completions. Noise, in which rules differ too, is the second reading.
 #
-# [Lesson 3](03_group_baseline.ipynb) found the factor for three rules; here it is found for every rule.
+# [Lesson 3](03_group_baseline.ipynb) found such factors from the other completions of a group, one completion at a time. Here the group is taken as a
+# whole, as in [lesson 6](06_identity.ipynb), and the factor of a new rule becomes a line of algebra.
 #
 # ## The smallest case
 #
@@ -27,8 +28,8 @@
 # | A and C | ¼ | $¼(s_A - s_C) = (¼, 0, -¼)$ | $(½, 0, -½)$ |
 # | mean of all groups | | $(⅛, -\frac1{16}, -\frac1{16}) = ½\,\nabla p$ | $(¼, -⅛, -⅛) = \nabla p$ |
 #
-# No mixed group moves exactly along $\nabla p$. The mean does, and the two rules differ only in the factor, ½ or 1. In larger groups the factor
-# can change with $p$. A third rule, MaxRL (maximum likelihood reinforcement learning), divides Dr. GRPO's advantages by the mean mark of the group:
+# No mixed group moves exactly along $\nabla p$. The mean does, and the factor is ½ or 1. In larger groups it can change with $p$. A third
+# rule, MaxRL (maximum likelihood reinforcement learning), divides Dr. GRPO's advantages by the mean mark of the group:
 
 # %% [fold]
 import math
@@ -41,7 +42,7 @@ from torch.autograd.functional import jacobian
 from algorithms import dr_grpo, grpo, maxrl, reinforce
 from lessons import identity
 from lessons.experiments import baselines, baselines_tables, grid
-from lessons.workshop.kit import check, say, show
+from lessons.workshop.kit import check, show
 from lessons.workshop.parts.lesson_07 import over_p, up_to_a_factor
 
 RULES = ("GRPO", "Dr. GRPO", "MaxRL")
@@ -69,15 +70,17 @@ for script, of_gradient in ((dr_grpo, 1 / 2), (grpo, 1)):
     assert np.allclose(mean_update, of_gradient * np.array([1 / 4, -1 / 8, -1 / 8]))
 
 # %% [text]
-# *The factor of $\nabla p$ in groups of eight.*
-#
-# What the factor does over many prompts is [lesson 9](09_objective.ipynb).
+# *The factor of $\nabla p$ in groups of eight.* For one prompt the learning rate makes up for it; over many prompts it weighs the easy ones
+# against the hard ones ([lesson 9](09_objective.ipynb)).
 
 # %% [markdown]
 # ## The proof
 #
+# Why along $\nabla p$, although no single group points there? Because the mean score of a right completion does, and that of a wrong one
+# points the opposite way.
+#
 # Let $k$ of the $G$ completions of a group be right, and $q = 1 - p$. A rule gives one advantage, $A_+$, to all right completions of a group and
-# one, $A_-$, to all wrong ones. With their mean scores $\bar s_+$ and $\bar s_-$ the update is
+# one, $A_-$, to all wrong ones. With the mean scores $\bar s_+$ and $\bar s_-$ of the two kinds (0 where there are none) the update is
 #
 # $$g = \alpha_k\,\bar s_+ - \beta_k\,\bar s_-, \qquad \alpha_k = \frac{k A_+}{G}, \qquad \beta_k = -\frac{(G-k) A_-}{G}$$
 #
@@ -100,9 +103,6 @@ for script, of_gradient in ((dr_grpo, 1 / 2), (grpo, 1)):
 # | Dr. GRPO | $\sigma^2$ | $\sigma^2$ | $1 - 1/G$ |
 # | MaxRL, 0 at $k = 0$ | $(G-k)/G$ | $(G-k)/G$ | $(1 - q^{G-1})/p$ |
 #
-# The proof needs scores that are summed over tokens, completions of the policy that is updated (so it is about the first update after sampling),
-# and no KL (Kullback–Leibler) penalty.
-#
 # **1. A rule of your own.** All completions of a group, right and wrong, get the advantage 1 if at least one of them is right, and 0 otherwise.
 # What is $w(p)$?
 
@@ -123,16 +123,16 @@ check("7.1", step)
 # %% [solution]
 def step(p, G):
     # alpha q + beta p = k/G - p, without k = 0. The mean over all k is 0; k = 0 has -p q^G.
-    # So the mean without it is p q^G, and w = q^(G-1).
+    # So the mean without it is p q^G, and w = q^(G-1). This is the slope of Pass@G, divided
+    # by G: the rule climbs the probability that at least one of G completions is right.
     return (1 - p) ** (G - 1)
 
 
 # %% [markdown]
-# This rule climbs Pass@G, the probability that at least one of G completions is right: its factor is the slope of Pass@G,
-# divided by G.
+# ## The check
 #
-# We check the four factors over every possible group of a network that writes up to three tokens. Divided by lengths, scores are
-# outside the proof, and the mean leaves $\nabla p$'s direction:
+# Does the formula hold in a network, whose parameters are shared? Ours writes up to three tokens; we go through every possible group, under the four
+# rules of the table. Then we break a condition: scores divided by lengths are outside the proof, and the mean leaves $\nabla p$'s direction.
 
 # %% [fold]
 END = 2
@@ -199,31 +199,18 @@ assert found == 24 and max(cosines) < 0.999
 #
 # - With one advantage for right completions and one for wrong ones, the expected update of a prompt is $w(p)\,\nabla p$.
 # - $w(p)$ is a learning rate for one prompt, and a choice between prompts for many.
-# - Rules also differ in their noise. For one prompt, among weights of the contrast of right and wrong scores, σ and σ² are near the quietest; a
-#   mark less lesson 1's best baseline can be far quieter.
 #
-# ## For a second reading (35 minutes): the quietest weight, and which group size?
+# ## For a second reading (25 minutes): the quietest weight, and which group size?
 #
-# The learning rate cannot make up for noise. In GRPO, Dr. GRPO and MaxRL $\alpha_k = \beta_k$: each is a weight $c(k)$ times the **contrast** of
-# the two mean scores, $g = c(k)\,(\bar s_+ - \bar s_-)$. Which $c(k)$ is the quietest? A step
-# is usable once its square exceeds its variance.
+# The learning rate makes up for the factor, not for noise. We count noise across $\nabla p$, which changes where a step goes. In GRPO, Dr. GRPO and
+# MaxRL $\alpha_k = \beta_k$: each is a weight $c(k)$ times the **contrast** $\bar s_+ - \bar s_-$. If a right and a wrong score have the
+# variances $v_+$ and $v_-$ across $\nabla p$, the contrast has $n_k = \frac{v_+}k + \frac{v_-}{G-k}$.
 #
-# **An example.** Say only $k = 1$ and $k = 2$ occur, equally often, and the contrast has, across $\nabla p$, the (invented) variances $n_1 = 1$ and $n_2 = 3$. The weights 1 and 1
-# give a mean step of 1 and the variance ½(1 + 3) = 2. The mean of $N$ groups has $1/N$ of this, so it takes 2/1² = 2 groups until the
-# variance is as small as the squared step. The weights 2 and 1 give the step 1.5 and the variance ½(2² · 1 + 1² · 3) = 3.5, so 3.5/1.5² = 1.56 groups,
-# 22 % fewer.
+# The mean of $N$ groups has $1/N$ of the variance. So the completions needed until the noise is as small as the step are in proportion to
+# $\mathbb E[c^2\,n]\,/\,\mathbb E[c]^2$.
 #
-# **Completions needed.** In general the expected step is proportional to $\mathbb E[c]$, and a rule needs completions in proportion to
-#
-# $$\frac{\mathbb E[c^2\,n]}{\mathbb E[c]^2}$$
-#
-# This does not change if $c$ is doubled, so the learning rate drops out.
-#
-# **Noise.** We count the noise across $\nabla p$, which changes where a step goes; noise along $\nabla p$ changes only how far. (Lessons 1 and 3
-# counted both.) Let $v_+$ and $v_-$ be the variances of a right and of a wrong score across $\nabla p$. A mean of $k$ scores has $1/k$ of the variance. So the
-# contrast has the variance $n_k = \frac{v_+}k + \frac{v_-}{G-k}$.
-#
-# **2. The best weight.** Which $c(1) : c(2)$ makes the quotient smallest in the example? Then for all $k$: which $c(k)$ does?
+# **2. The best weight.** Say $k = 1$ and $k = 2$ occur equally often, with $n_1 = 1$ and $n_2 = 3$. Which $c(1) : c(2)$ makes the quotient
+# smallest? Then for all $k$: which $c(k)$ does?
 
 
 # %% [exercise]
@@ -244,16 +231,17 @@ check("7.2", up_to_a_factor(best_weight))
 def best_weight(k, G, v_right, v_wrong):
     # On paper 3 : 1. In general c(k) n_k is the same for all k: c is a multiple of 1/n.
     # (Or by Cauchy and Schwarz: E[c]^2 = E[c sqrt(n) · 1/sqrt(n)]^2 <= E[c^2 n] E[1/n].)
+    # Equally noisy scores: a multiple of k (G - k), which is Dr. GRPO's. Far noisier wrong ones:
+    # it tends to a multiple of G - k, MaxRL's.
     return 1 / (v_right / k + v_wrong / (G - k))
 
 
 # %% [markdown]
-# **The best weight is one over the variance of the contrast**, whatever $p$ is. If right and wrong scores are equally noisy, it is a multiple of
-# $k(G-k)$: Dr. GRPO's. If wrong ones are far noisier, $c(k)$ tends to a multiple of $G - k$: MaxRL's.
+# How far are the rules from the best weight?
 
 # %% [fold]
 panels = {f"$v_-/v_+$ = {r:g}": completions_needed(ps, 8, r) for r in (0.1, 1, 10)}
-show(over_p(panels, highest=2.5))
+show(over_p(panels, 2.5, "completions needed"))
 all_p, ratios = np.linspace(0.001, 0.999, 999), 10.0 ** np.arange(-3, 3.1, 0.25)
 everywhere = [completions_needed(all_p, 8, r) for r in ratios]
 worst = {name: max(e[name].max() for e in everywhere) for name in RULES}
@@ -269,31 +257,24 @@ for r in (0.1, 1, 10):
     assert constant > max(identity.efficiency(name, 0.5, 8, r) for name in identity.RULES)
     baseline[r] = best / constant
 assert np.isclose(baseline[0.1], baseline[10]) and baseline[10] < 1 / 3  # "far quieter"
-
-# %% [text]
-# *Completions needed, relative to the best weight (1), in groups of eight. The ratio is of variances.*
-#
-# **So among weights of the contrast, σ or σ² matters little for one prompt's noise.** GRPO needs at most {=worst["GRPO"]:.2f} times the completions of the best weight, Dr. GRPO
-# {=worst["Dr. GRPO"]:.2f} times and MaxRL {=worst["MaxRL"]:.2f} times, for $p$ from .001 to .999 and $v_-/v_+$ from .001 to 1,000.
-#
-# **Which group size is best at a fixed budget?** We trained Dr. GRPO without a KL penalty, in batches
-# of 256 completions, with five seeds. Held-out accuracy after so many completions ([all six sizes](experiments/README.md)):
-
-# %% [fold]
 sizes = baselines_tables.budgets(grid.load_runs(baselines.RESULTS))
 late = {G: of_size[-1]["mean"] for G, of_size in sizes.items()}
 few = [late[2], late[4], late[8]]
 assert max(few) - min(few) < 0.015  # "close together"
 assert late[2] == max(few) and late[64] < late[32] < late[16] < min(few)
-say(baselines_tables.budgets_table({G: sizes[G] for G in (2, 4, 8, 64)}))
 
 # %% [text]
-# *Brackets: 95 % intervals over seeds; italics: the best of these sizes.* Groups of 2, 4 and 8 end close together; groups of 64, four prompts in a
-# batch, end {=100 * (late[2] - late[64]):.1f} points below groups of 2. (These runs do not say why.)
+# *Relative to the best weight (1), in groups of eight.*
 #
-# **How long is GRPO's step?** In large groups σ tends to $\sqrt{pq}$. The share that groups of $G$ reach on average,
-# $\varphi = \mathbb E[\sigma]/\sqrt{pq}$, is called **fidelity**. A published rule ([2607.00152](https://arxiv.org/abs/2607.00152), Cor. 1 and 2)
-# expands φ and solves for $G$:
+# **So σ or σ² matters little for one prompt's noise**: GRPO needs at most {=worst["GRPO"]:.2f} times the completions of the best weight, Dr. GRPO
+# {=worst["Dr. GRPO"]:.2f} and MaxRL {=worst["MaxRL"]:.2f} times ($p$ from .001 to .999, $v_-/v_+$ from .001 to 1,000). The mark less
+# [lesson 1](01_score_function.ipynb)'s best baseline can be far quieter, {=baseline[10]:.2f} times at $p = ½$ and $v_-/v_+ = 10$, but has to be estimated.
+#
+# **Which group size?** With one budget, 61,440 completions, groups of 2, 4 and 8 ended close together, groups of 64
+# {=100 * (late[2] - late[64]):.1f} points below groups of 2 ([all runs](experiments/README.md)). We do not know why.
+#
+# **A published rule** ([2607.00152](https://arxiv.org/abs/2607.00152), Cor. 1 and 2) says when σ is near its limit in large groups, $\sqrt{pq}$. It
+# expands the **fidelity** $\varphi = \mathbb E[\sigma]/\sqrt{pq}$ and solves for $G$:
 #
 # $$\varphi \approx 1 - \frac{1}{8Gpq} \quad\Longrightarrow\quad G^\star = \frac{1}{8\,(1-\varphi)\,pq}$$
 #
@@ -322,11 +303,6 @@ assert abs(next_term / (-(7 - 16 * p * (1 - p)) / (128 * (G * p * (1 - p)) ** 2)
 # %% [text]
 # *Read as an inequality, the rule misses its target in all twelve rows of that table*: the next term of the expansion is negative. And φ is a
 # *length*: a longer step of one prompt, not a better one.
-#
-# **A rule quieter than any weight of the contrast** weighs the two mean scores apart. By the argument of exercise 2 its advantages are
-# $q/v_+$ and $-p/v_-$, whatever $k$ is: up to a factor the mark less a constant, $b = p\,v_+/(p\,v_+ + q\,v_-)$. This is
-# [lesson 1](01_score_function.ipynb)'s best baseline, with $v$ in place of the mean $\lVert s\rVert^2$. At $p = ½$ and $v_-/v_+ = 10$ it needs {=baseline[10]:.2f} times the
-# completions of the best weight of the contrast. But a run would have to estimate it.
 
 # %% [markdown]
 # Sources: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*, [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), Prop. 2 (for a
