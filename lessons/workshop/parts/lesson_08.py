@@ -73,7 +73,7 @@ def silent_with_credit(p, h, G):
     return sum(np.prod([chance[i] for i in group]) for group in groups if len({*group}) == 1)
 
 
-# What exercise 8.1 and the text after 8.3 say
+# What exercises 8.1 and 8.3 say
 assert f"{silent_rate(0.36, 8):.1%}" == "2.8%"
 assert f"{silent_rate(0.01, 8):.0%}, {silent_with_credit(0.01, 0.5, 8):.1%}" == "92%, 0.7%"
 

@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes, without the second reading
+# %% [markdown] 35 minutes, without the second reading
 # # 8 · Silent groups
 #
 # GRPO (group relative policy optimization) learns from disagreement. If all completions of a prompt are right, or all are wrong, their
@@ -59,13 +59,12 @@ show(lesson_08.our_model(solve_rates, table))
 
 # %% [text]
 # *Left: the silent share of groups of 8 over $p$. Grey: each problem's solve rate, placed on the curve. Upper black dot: all problems together,
-# {=R.mean():.0%} solved and {=table[8][0]:.0f} % silent, counted. Lower black dot: the curve at this mean, {=table[8][2]:.0f} %. Right: "predicted" is
-# computed problem by problem. (It misses "counted" by no more than chance: {=missed[0]:.1f} ± {=missed[2] - missed[0]:.1f} points at $G = 8$,
-# a 95 % interval.)*
+# {=R.mean():.0%} solved and {=table[8][0]:.0f} % silent, counted. Lower black dot: the curve at this mean, {=table[8][2]:.1f} %. Right: "predicted" is
+# computed problem by problem. (It misses "counted" by {=missed[0]:.1f} ± {=missed[2] - missed[0]:.1f} points at $G = 8$, a 95 % interval.)*
 #
 # ## The formula
 #
-# For a prompt that is solved with probability $p$ and groups of $G$ completions:
+# So one has to go problem by problem; the mean is not enough. The reason is a formula. For a prompt that is solved with probability $p$ and groups of $G$ completions:
 #
 # $$S(p) \;=\; p^G + (1-p)^G$$
 #
@@ -79,6 +78,9 @@ show(lesson_08.our_model(solve_rates, table))
 # **Proof.** Completions are drawn independently: all $G$ are right with probability $p^G$, all are wrong with probability $q^G$, and never
 # both. In either case every reward equals the group's mean, so every advantage is 0, and so is the update. ∎ (A KL, Kullback–Leibler,
 # penalty still pulls.)
+#
+# **Why the mean misleads.** $S$ is convex: its curve over $p$ bends upwards everywhere. So a straight line between two of its points runs above it:
+# from $p = .1$ to .9 the line stays at 43 %, while the curve falls to 0.8 %. At one and the same mean, any spread of $p$ adds silence.
 #
 # **1. Same mean, ten times the silence.** At our model's mean, $p = .36$, 2.8 % of the groups of 8 are silent. Choose $p$ for four prompts
 # with this mean, so that at least ten times as many groups are silent. (Keep every $p$ between .05 and .95.)
@@ -97,13 +99,9 @@ check("8.1", tenfold(prompts_p))
 prompts_p = [0.05, 0.05, 0.95, 0.39]  # silent: 66, 66, 66 and 2 %, on average 50 %
 
 # %% [markdown]
-# The reason: $S$ is convex, that is, its curve over $p$ bends upwards everywhere. So a straight line between two of its points runs above it:
-# from $p = .1$ to .9 the line stays at 43 %, while the curve falls to 0.8 %. At one and the same mean, any spread of $p$ adds silence.
-
-# %% [markdown]
 # ## A real set of problems
 #
-# Big-Math ([2502.17387](https://arxiv.org/abs/2502.17387)) states, for each of 215,608 problems, how many of 64 completions of a Llama-3.1-8B
+# How wide is the spread in practice? Big-Math ([2502.17387](https://arxiv.org/abs/2502.17387)) states, for each of 215,608 problems, how many of 64 completions of a Llama-3.1-8B
 # model are right:
 
 # %% [fold]
@@ -132,7 +130,7 @@ show(lesson_08.histogram(h))
 # *{=h[64]:.1%} of the problems are solved 64 times in 64, {=h[0]:.1%} never. On average {=mean_right:.0%} of the completions are
 # right.*
 #
-# Nobody knows a problem's $p$, only that $c$ of $n = 64$ completions were right. But **any $G$ of 64 independent completions are $G$
+# The formula wants a problem's $p$; all we know is that $c$ of $n = 64$ completions were right. But **any $G$ of 64 independent completions are $G$
 # independent completions, that is, a group.** So the share of silent ones among *all* subsets of size $G$ is an **unbiased** estimate of $S(p)$.
 #
 # **2. Unbiased, from n completions.** Write this estimate. (Plain integers; `comb(n, k)` is imported.) With `h[c]`, the share of problems
@@ -170,7 +168,7 @@ def estimate(c, n, G):
 # %% [markdown]
 # ## Training moves the silence
 #
-# As a model learns, most $p$ rise. In ten runs of `grpo.py` (those of [lesson 16](16_is_it_learning.ipynb)):
+# So far the model stood still. As it learns, most $p$ rise, towards the right end of the curve. In ten runs of `grpo.py` (those of [lesson 16](16_is_it_learning.ipynb)):
 
 # %% [fold]
 names, (healthy, _) = list(signs.FLOORS), signs.results()["band"]
@@ -190,10 +188,17 @@ assert identity.silent_rate(0.01, 230) < 0.1 < identity.silent_rate(0.01, 229)
 # groups by groups of other problems (DAPO, [lesson 10](10_dapo.ipynb)), at the price of the completions discarded; or take larger groups, which
 # is dear: at $p = .01$ it takes groups of 230 for nine in ten to be mixed.
 
-# %% [markdown]
-# **3. Partial credit.** At the start one group in five is all wrong. Can these be made to speak? A wrong completion now gets half a point
-# if its format is right, which happens with probability $h$. Rewards are 0, ½ or 1, and a group is silent if all its rewards are equal. How often is it? (Then put in
-# $p = .01$, $G = 8$, once with $h = 0$ and once with $h = .5$.)
+# %% [text]
+# ## To remember
+#
+# - A group is silent with probability $p^G + q^G$: compute it for each problem, average last. From $n$ completions, count silent subsets.
+# - In our runs training makes more groups silent, and moves the silence from all-wrong to all-right groups.
+#
+# ## For a second reading (25 minutes): partial credit; silent for ever?
+#
+# **3. Partial credit.** Can all-wrong groups be made to speak? A wrong completion now gets half a point if its format is right, which happens
+# with probability $h$. A group is silent if all its rewards are equal. How often is that? (Then put in $p = .01$, $G = 8$, once with $h = 0$ and
+# once with $h = .5$.)
 
 
 # %% [exercise]
@@ -215,25 +220,17 @@ def silent_with_credit(p, h, G):
     return p**G + ((1 - p) * h) ** G + ((1 - p) * (1 - h)) ** G
 
 
-# %% [markdown]
-# At $p = .01$ and $G = 8$, 92 % of the groups are silent without partial credit, and 0.7 % with $h = .5$. But more than nine in ten
-# groups have no right completion to learn from. **They speak, but they teach the format.**
+# At p = .01 and G = 8, 92 % are silent with h = 0, and 0.7 % with h = .5. But more than nine in
+# ten groups still have no right completion: they speak, but they teach only the format.
+
 
 # %% [text]
-# ## To remember
+# **Are silent problems silent for ever?** 11.2 % of Big-Math's problems are silent in all 64 completions (the coloured bars). Bay and Yearick
+# call them irreducible: "no amount of additional sampling" helps. That does not follow.
 #
-# - A group is silent with probability $p^G + q^G$: compute it for each problem, average last. From $n$ completions, count silent subsets.
-# - In our runs training makes more groups silent, and moves the silence from all-wrong to all-right groups.
-# - Partial credit makes silent groups speak, but groups without a right completion then teach only the format.
-#
-# ## For a second reading (15 minutes): are silent problems silent for ever?
-#
-# 11.2 % of Big-Math's problems are silent in all 64 completions: the two coloured bars of the histogram. Bay and Yearick call them
-# irreducible: "no amount of additional sampling" helps. That does not follow.
-#
-# - **4.0 points are all wrong.** These problems survived a filter: the dataset's card lists the removal of problems "unsolvable in 8
+# - **4.0 points are all wrong.** They are what a filter left: the dataset's card lists the removal of problems "unsolvable in 8
 #   rollouts from Llama-3.1-405B or 64 rollouts from Llama-3.1-8B" (four sources are exempt). So this bar says nothing about the problems
-#   that the model cannot solve. (If the filter used these same 64 completions, the table's {=unbiased[64]:.0f} % are slightly too low.)
+#   that the model cannot solve.
 # - **7.2 points are all right.** But a problem with $p = 95.4$ % still has 64 right completions in a row one time in twenty.
 
 # %% [markdown]
@@ -260,12 +257,13 @@ def next_all_wrong(n, G):
     return (n + 1) / (n + G + 1)
 
 
+# For 64 after 64 that is 65/129: half of the problems never solved are solved in the next 64.
+# (The histogram says that small p are commoner than this prior has them: then more stay silent.)
+
+
 # %% [markdown]
-# For 64 after 64 that is 65/129: under this prior, half of the problems that were never solved are solved at least once in the next 64.
-# (The histogram's left end says that small $p$ are commoner than this prior has them; then more stay silent.)
-#
-# **And the 7.2 points?** If a problem's completions are independent draws with one $p$, the whole histogram is a mixture of binomials. We fit such a
-# mixture to bars 1 to 64, once without and twice with problems that are always solved ($p = 1$):
+# **And the 7.2 points?** If a problem's completions are independent draws with one $p$, the histogram is a mixture of binomials. We fit one
+# to bars 1 to 64, with and without problems that are always solved:
 
 # %% [fold]
 grid = np.sin(np.linspace(0, np.pi / 2, 103)[1:-1]) ** 2  # values of p, denser at both ends
@@ -292,8 +290,7 @@ assert largest < 2
 assert sums[1] - sums[0] < 2.71 and added > 15
 
 # %% [text]
-# **So between 0 and about 3 of the 7.2 points are stuck at $p = 1$** (for this model). With 3 points stuck the mixture fits as well as with
-# none; with 4 it does not: the sum is {=added:.0f} above that with none.
+# **So between 0 and about 3 of the 7.2 points are stuck at $p = 1$** (for this model): with 4 % the fit is clearly worse.
 #
 # Sources: Big-Math, [2502.17387](https://arxiv.org/abs/2502.17387), and its
 # [card](https://huggingface.co/datasets/SynthLabsAI/Big-Math-RL-Verified), which names Llama-3.1-8B (the authors'
