@@ -80,10 +80,18 @@ def rises(problem) -> list[bool] | str:
     return [sharp[0] > pi[0] + 1e-9, majority_of_three(sharp) > majority_of_three(pi) + 1e-9]
 
 
-def least_rise(M, majority):
-    """How far M must have risen for the bound (1 + M) / 2 to reach this Maj@K."""
-    return max(0, 2 * majority - 1 - M)
+def changed(before, after):
+    """(problems,): did the mode change?"""
+    return before.argmax(axis=1) != after.argmax(axis=1)
 
+
+def clear(table, lead):
+    """(problems,): does the mode lead by at least this much?"""
+    second, first = np.sort(table, axis=1)[:, -2:].T
+    return first - second >= lead
+
+
+BEFORE, AFTER = np.random.default_rng(20).dirichlet([1, 1, 1], (2, 6))
 
 CHECKS = {
     "11.1": {
@@ -100,21 +108,18 @@ CHECKS = {
         },
     },
     "11.2": {
-        "expected": least_rise,
-        "inputs": [{"M": 0.4, "majority": m} for m in (0.9, 0.75, 0.6)],
+        "expected": lambda before, after, lead: changed(before, after)[clear(before, lead)].mean(),
+        "inputs": [{"before": BEFORE, "after": AFTER, "lead": lead} for lead in (0.1, 0.3)],
         "mistakes": {
-            "that is how far Maj@64 passes the base's bound; M enters the bound with one half": (
-                lambda M, majority: least_rise(M, majority) / 2
-            ),
-            "sharpening, too, can lift Maj@64 above M: ask the bound": (
-                lambda M, majority: majority - M
-            ),
-            "that is the trained model's M itself; how far is it above the base's?": (
-                lambda M, majority: 2 * majority - 1
-            ),
-            "below the bound sharpening could explain it: no rise is needed": (
-                lambda M, majority: 2 * majority - 1 - M
-            ),
+            "near ties are still counted": lambda before, after, lead: changed(
+                before, after
+            ).mean(),
+            "divide by the problems that are counted, not by all": lambda before, after, lead: (
+                changed(before, after) & clear(before, lead)
+            ).mean(),
+            "the lead is the one before training": lambda before, after, lead: changed(
+                before, after
+            )[clear(after, lead)].mean(),
         },
     },
 }

@@ -231,8 +231,8 @@ check("7.2", up_to_a_factor(best_weight))
 def best_weight(k, G, v_right, v_wrong):
     # On paper 3 : 1. In general c(k) n_k is the same for all k: c is a multiple of 1/n.
     # (Or by Cauchy and Schwarz: E[c]^2 = E[c sqrt(n) · 1/sqrt(n)]^2 <= E[c^2 n] E[1/n].)
-    # Equally noisy scores: a multiple of k (G - k), which is Dr. GRPO's. Far noisier wrong ones:
-    # it tends to a multiple of G - k, MaxRL's.
+    # Equally noisy scores: a multiple of k (G - k), which is Dr. GRPO's. If wrong ones are far
+    # noisier, it tends to a multiple of G - k: MaxRL's.
     return 1 / (v_right / k + v_wrong / (G - k))
 
 

@@ -220,8 +220,8 @@ def silent_with_credit(p, h, G):
     return p**G + ((1 - p) * h) ** G + ((1 - p) * (1 - h)) ** G
 
 
-# At p = .01 and G = 8, 92 % are silent with h = 0, and 0.7 % with h = .5. But more than nine in
-# ten groups still have no right completion: they speak, but they teach only the format.
+# At p = .01 and G = 8, 92 % are silent with h = 0, and 0.7 % with h = .5. But more than nine
+# in ten groups still have no right completion: they speak, but they teach only the format.
 
 
 # %% [text]
@@ -258,7 +258,7 @@ def next_all_wrong(n, G):
 
 
 # For 64 after 64 that is 65/129: half of the problems never solved are solved in the next 64.
-# (The histogram says that small p are commoner than this prior has them: then more stay silent.)
+# (The histogram says that small p are commoner than in this prior: then more stay silent.)
 
 
 # %% [markdown]

@@ -68,9 +68,6 @@ show(grpo_weights())
 # *GRPO's weight, divided by that at $p = ½$. In groups of 8 the hardest and the easiest weigh {=edge[8]:.2f} times as much as a medium one; in groups
 # of 64, {=edge[64]:.0f} times. Dashed: the limit, which has no bound.*
 #
-# [Lesson 6](06_identity.ipynb)'s paper ([2607.00152](https://arxiv.org/abs/2607.00152), "the paper" from here) quotes the limit: at $p = .05$ "more
-# than twice the weight of a coin-flip prompt". In groups of 8 it is 1.33 times. (At finite $G$ it is milder, the paper adds.)
-#
 # ## What is climbed
 #
 # A weight that varies with $p$ changes the goal of training. Let $J$ be the function of $p$ with the slope $w$:
@@ -200,7 +197,8 @@ assert len(seeds) == 10 and gap[64].min() > gap[8].mean()
 # %% [text]
 # ## Does the weight change the training?
 #
-# That was one update. Does the weight show after many? The paper trains 6,000 coins, with groups of 8 and every rule at one learning rate. The
+# That was one update. Does the weight show after many? [Lesson 6](06_identity.ipynb)'s paper
+# ([2607.00152](https://arxiv.org/abs/2607.00152)) trains 6,000 coins, with groups of 8 and every rule at one learning rate. The
 # quarter that is hardest at the start ends at a solve rate of .99 under GRPO and .88 under Dr. GRPO; the paper concludes that GRPO's preference
 # "changes the learning trajectory" of hard prompts.
 #
@@ -282,7 +280,8 @@ def moves(p, w):
 #
 # **The limit.** As $G \to \infty$, $j/(G-1)$ tends to $p$, and the difference to $\frac{q}{\sqrt{pq}} + \frac{p}{\sqrt{pq}} = \frac{1}{\sqrt{pq}}$. With
 # $p = \sin^2 u$ its integral is $2u = 2\arcsin\sqrt p$ (also Thrampoulidis et al., [2510.23049](https://arxiv.org/abs/2510.23049)). Convergence is
-# slow: at G = 64, $J(1)$ falls short of the limit's $J(1) = \pi$ by {=100 - 100 * J_1[64] / np.pi:.0f} %.
+# slow: at G = 64, $J(1)$ falls short of the limit's $J(1) = \pi$ by {=100 - 100 * J_1[64] / np.pi:.0f} %. Lesson 6's paper quotes the limit: at $p = .05$
+# "more than twice the weight of a coin-flip prompt". In groups of 8 it is 1.33 times. (At finite $G$ it is milder, the paper adds.)
 #
 # **Rules that favour hard prompts only** (choose them in the slider). MaxRL (maximum likelihood reinforcement learning) has the advantage $(R - \mu)/\mu$, with the group's mean
 # reward $\mu$. As $p \to 0$ a right completion is the only one, $\mu = \frac1G$, and its advantage is $G - 1$; a wrong one has 0. As $p \to 1$ a right
@@ -292,5 +291,5 @@ def moves(p, w):
 # %% [markdown]
 # Sources: the formula for $w$ and the limits of GRPO and rejection sampling: Davis and Recht,
 # [2510.13651](https://arxiv.org/abs/2510.13651); MaxRL: [2602.02710](https://arxiv.org/abs/2602.02710); the name "question-level difficulty
-# bias": Dr. GRPO, [2503.20783](https://arxiv.org/abs/2503.20783), section 3.1; the run: the paper, section 8 and its script.
+# bias": Dr. GRPO, [2503.20783](https://arxiv.org/abs/2503.20783), section 3.1; the run: [2607.00152](https://arxiv.org/abs/2607.00152), section 8 and its script.
 # The bound, the matched comparison and the competing prompts are ours.

@@ -1,15 +1,15 @@
-# %% [markdown] 40 minutes, without the second reading
+# %% [markdown] 38 minutes, without the second reading
 # # 11 · Maj@K and Pass@K
 #
 # Reinforcement learning is often said only to **sharpen** a model: what was likely becomes likelier, and nothing new is learnt. We take the
-# word strictly: sharpening raises the probability of every answer to one power and divides by the sum. Its right answers can then win
-# more votes, though it has learnt nothing. What can a vote prove, then?
+# word strictly: sharpening raises the probability of every *answer* to one power and divides by the sum. (A lower temperature does something else: it
+# sharpens every token, which can change the most probable answer.) How can one tell, from a model's answers, whether training did more?
 #
-# > **Sharpening never changes a problem's most probable answer. So if that is right on a share M of the problems, a majority vote of sharpened
-# > answers wins at most ½(1 + M); only a vote above that proves more.**
+# > **Sharpening never changes a problem's most probable answer. So where that changed, training did more than sharpen. A majority vote shows it
+# > only above ½(1 + M), if the most probable answer was right on a share M of the problems.**
 # >
-# > In one of our five runs of GRPO (64 held-out sums, answers of four tokens) the vote passed this bound. The answers show more: in each run the most
-# > probable one changed on more than half of the problems, not always for the better.
+# > In each of our five runs of GRPO (64 held-out sums, answers of four tokens) the most probable answer changed on more than half of the
+# > problems, not always for the better. In one run the vote passed the bound.
 #
 # **By hand.** A problem has three answers. To sharpen with the exponent β = 2, square the probabilities and divide by their sum, .38:
 #
@@ -35,7 +35,7 @@ from lessons.experiments import compare_tables, paired, short_answers
 from lessons.experiments.learning import learn
 from lessons.workshop.kit import check, knob, say, show
 from lessons.workshop.parts.drawing import bars
-from lessons.workshop.parts.lesson_11 import rises, two_curves
+from lessons.workshop.parts.lesson_11 import clear, rises, two_curves
 from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems
 from toy_env.evaluate import majority_at_k, pass_at_k
 from toy_env.held_out import evaluate
@@ -91,11 +91,6 @@ policies |= short_answers.load()  # five seeds of each
 M = {name: (policy["mode"] == rights).mean() for name, policy in policies.items()}
 new = {name: (policy["mode"] != base_mode).mean() for name, policy in policies.items()}
 small, longer, large = [*policies][1:]
-cold = np.array([short_answers.answer_table(logits, tokenizer, T).argmax(axis=1)
-                 for T in (0.1, 0.2, 0.3, 0.5, 0.7)])
-cold_new = np.ceil(100 * (cold != base_mode).mean(axis=1).max()) / 100  # upper bounds
-cold_M = np.ceil(100 * (cold == rights).mean(axis=1).max()) / 100
-assert cold_new < 0.2 and cold_M < 0.4
 modes_after = policies[small]["mode"]  # (5, problems)
 single = (modes_after != base_mode) & (modes_after > 9) & (base_mode > 9)  # one completion each
 assert 0.58 < new[small] < 0.64 and M[small] > 0.5 and round(M["base"], 2) == 0.34  # the claim
@@ -108,12 +103,15 @@ assert 0.58 < new[small] < 0.64 and M[small] > 0.5 and round(M["base"], 2) == 0.
 # |---|---|
 # | $\pi(a)$ | the probability that the model's answer to a problem is $a$; the most probable answer is the **mode** |
 # | $M$ | the share of problems whose mode is right |
-# | $\beta$ | the exponent of the sharpening: $\pi(a)^\beta$, divided by the sum over all answers |
 # | **Maj@K** | how often the right answer wins a vote of K answers |
-# | **Pass@K** | how often at least one of K answers is right (to estimate it: second reading) |
+# | **Pass@K** | how often at least one of K answers is right |
+#
+# Pass@K is estimated from $n \ge K$ answers, of which $c$ are right: of all subsets of K, as in [lesson 8](08_silent_groups.ipynb), a share of
+# $1 - \binom{n-c}{K}/\binom nK$ has a right one (Chen et al., [2107.03374](https://arxiv.org/abs/2107.03374), Eq. 1). Here, where every
+# answer's probability is known, it is simply $1 - (1-p)^K$.
 #
 # **Sharpening keeps the mode of every problem, and with it $M$.** The larger β, the more the mode takes: for $\beta \to \infty$
-# Maj@K and Pass@K both tend to $M$.
+# Maj@K and Pass@K both tend to $M$. On the way there, more can happen:
 #
 # **1. Sharpening that helps where the mode is wrong.** In the table by hand sharpening takes the right answer from .30 to .24. It can also do the
 # opposite. Build such a problem: the probabilities of all its answers, the right one first. The most probable answer must be
@@ -132,17 +130,15 @@ check("11.1", rises(problem))
 # %% [solution]
 problem = [0.40, 0.41, 0.19]
 
-# At β = 2 the right answer has .16 / .364 = .44. Maj@3 rises from .41 to .45. In the limit of
-# large β both fall to 0, but that is far away.
+# At β = 2 the right answer has .16 / .364 = .44. Maj@3 rises from .41 to .45: the rare wrong
+# answer loses more than the wrong mode gains. For large β both fall to 0.
 
 # %% [markdown]
-# A rare wrong answer can lose more to sharpening than the wrong mode gains.
-#
 # ## What can a vote prove?
 #
-# DeepSeekMath finds Maj@K higher after GRPO, and Pass@K not. The authors read this as "boosting the correct response from TopK rather than
-# the enhancement of fundamental capabilities". Sharpening, too, raises Maj@K: where the mode is right, a vote finds it more often. How far can
-# it go?
+# The modes are seldom reported, votes often. DeepSeekMath finds Maj@K higher after GRPO, and Pass@K not. The authors read this as "boosting the
+# correct response from TopK rather than the enhancement of fundamental capabilities". Sharpening, too, raises Maj@K: where the mode is right, a
+# vote finds it more often. How far can it go?
 #
 # **The bound.** Suppose the mode is wrong. Take any list of K answers whose vote the right answer wins. Replace in it every right answer by the
 # mode, and every mode by the right answer: now the mode wins, and the list is at least as probable. So the right answer wins at most half of
@@ -151,35 +147,15 @@ problem = [0.40, 0.41, 0.19]
 #
 # $$\text{Maj@}K \;\le\; M + \tfrac12 (1-M) = \tfrac12 (1 + M) \qquad ∎$$
 #
-# **2. What a vote proves.** You know a base's $M$, and the Maj@64 of a model trained from it. The bound holds for any model: apply it to the
-# trained one, with *its* $M$. By how much must $M$ have risen at least?
-
-# %% [exercise]
-def least_rise(M, majority):
-    """The least rise of the share of right modes, from the base's M and the trained model's
-    Maj@64; 0 if sharpening could explain it."""
-    return ...
-
-
-# %% [check]
-check("11.2", least_rise)
-
-# %% [hint]
-# Write the bound for the trained model and solve it for its share of right modes.
-
-
-# %% [solution]
-def least_rise(M, majority):
-    return max(0, 2 * majority - 1 - M)
-
+# It holds for every model, with its own $M$: one whose Maj@K is $v$ has the right mode on at least a share $2v - 1$ of the problems.
 
 # %% [markdown]
 # ## The test
 #
-# Our task is arithmetic in four tokens: `#14` and the end of the completion. The model cannot work anything out, and the probability
+# Now the modes themselves. Our task is arithmetic in four tokens: `#14` and the end of the completion. The model cannot work anything out, and the probability
 # of each answer from 0 to 99 can be computed. (The curves leave out completions without an answer.)
 #
-# **Guess:** how will the curves of Maj@K and Pass@K over K move if you raise β? Where will those of GRPO lie?
+# **Guess:** how will the curves of Pass@K and Maj@K over K move if you raise β?
 
 # %% [fold] guess
 KS, BETAS = (1, 4, 16, 64), [4, 2, 8, 16]
@@ -219,9 +195,8 @@ pi, lists = np.array([0.28, 0.3, 0.22, 0.2]), product(range(4), repeat=5)
 assert sum(majority_at_k(votes, 0, 5) * pi[list(votes)].prod() for votes in lists) <= 0.5
 
 changed, was_right, is_right = modes_after != base_mode, base_mode == rights, modes_after == rights
-second, first = np.sort(answered, axis=1)[:, -2:].T
-clear = first - second >= 0.2  # (problems,): the base's mode leads clearly
-by_run, by_run_clear = changed.mean(axis=1), changed[:, clear].mean(axis=1)
+led = clear(answered, 0.2)  # (problems,): the base's mode leads clearly
+by_run, by_run_clear = changed.mean(axis=1), changed[:, led].mean(axis=1)
 assert [round(100 * x) for x in (by_run_clear.min(), by_run_clear.max())] == [43, 61]  # about half
 worst = M_each.argmin()
 assert worst == by_run.argmax()
@@ -230,31 +205,51 @@ won, lost = (is_right & ~was_right)[worst].sum(), (was_right & ~is_right)[worst]
 def row(values):
     return " | ".join(f"{value:.2f}" for value in values)
 
+# %% [markdown]
+# **2. The test.** In `before` and `after` a row is a problem, and a number is the probability of an answer. On which share of the problems did the
+# most probable answer change? Small changes can reverse a near tie, so count only problems whose most probable answer led the second by
+# at least `lead` before training. (Then try `modes_changed(answered, runs[0], .2)`.)
+
+
+# %% [exercise]
+def modes_changed(before, after, lead):
+    """The share from two arrays (problems, answers) and a number."""
+    return ...
+
+
+# %% [check]
+check("11.2", modes_changed)
+
+# %% [hint]
+# `np.sort(before, axis=1)` has the two highest probabilities of each row at its end, `before.argmax(axis=1)` finds the modes.
+
+
+# %% [solution]
+def modes_changed(before, after, lead):
+    second, first = np.sort(before, axis=1)[:, -2:].T
+    clear = first - second >= lead
+    return (before.argmax(axis=1) != after.argmax(axis=1))[clear].mean()
+
+
 # %% [text]
-# The test compares each mode before training with the one after, on 64 held-out problems (batches of 32 groups of 8, learning rate 3e-4, no
-# Kullback–Leibler (KL) penalty). Run 1 is that of the pictures:
+# On 64 held-out problems, after eight batches of 32 groups of 8 (learning rate 3e-4, no Kullback–Leibler (KL) penalty; run 1 is that of the
+# pictures):
 #
 # | | before | run 1 | 2 | 3 | 4 | 5 |
 # |---|---|---|---|---|---|---|
 # | modes changed | | {=row(by_run)} |
-# | changed, of the {=clear.sum()} whose mode led clearly | | {=row(by_run_clear)} |
+# | changed, of the {=led.sum()} whose mode led clearly | | {=row(by_run_clear)} |
 # | $M$ | {=M["base"]:.2f} | {=row(M_each)} |
 # | Maj@64, bound {=bound:.2f} | {=majority(answered, 64).mean():.2f} | {=row(votes_each)} |
 #
-# The second row leaves out near ties (the base's mode leads by less than .2). About half of the others
-# changed, too. (Test your own model: ask each question many times, before training and after.)
-#
-# Only run 5's vote passes the bound. More than sharpening need not be learning: run {=worst + 1} changed the most modes, of which {=won} became
-# right, and {=lost} had been right.
+# The second row leaves out near ties (a lead of less than .2). Only run 5's vote passes the bound, but in all five the modes show more than
+# sharpening. That need not be learning: run {=worst + 1} changed the most modes, of which {=won} became right, and {=lost} had been right.
 #
 # ## Is reinforcement learning sharpening?
 #
-# **Of the answers: no,** on this task and in the strict sense. **Of the completions: no.** A two-digit answer *is* one completion here, `#64` and
-# the end. In {=single.mean():.0%} of the problems (mean of five runs) the modes before and after are two different such answers: training reversed the
-# order of two completions, which sharpening keeps. (Modes changed in {=new[small]:.0%}; in the rest one of the two has a single digit.)
-#
-# **In the looser sense,** that training raises what the model already writes: **hardly tested.** The usual evidence is a crossing. Yue et al. ([2504.13837](https://arxiv.org/abs/2504.13837)) find for many
-# models that the trained model has the higher Pass@K at K = 1, and its base at tens or hundreds of answers. On one problem the larger $p$ leads
+# In the strict sense no: not of the answers, on this task. (Nor of the completions: second reading.) Often a looser sense is meant, that training
+# raises what the model already writes. The usual evidence is a crossing: the trained model has the higher Pass@K at K = 1, and its base at tens or
+# hundreds of answers (Yue et al., [2504.13837](https://arxiv.org/abs/2504.13837), for many models). On one problem the larger $p$ leads
 # at every K. So a crossing means that on *some* problems the trained model gives the right answer less probability, and no more.
 #
 # In the picture sharpening crosses the base like this, GRPO does not.
@@ -265,10 +260,7 @@ def row(values):
 #   always learning.
 # - A rising Maj@K is no evidence of more until it passes $\frac12(1+M)$, with the base's $M$.
 #
-# ## For a second reading (10 minutes): estimators, longer completions, a failed run
-#
-# **The estimators.** As in [lesson 8](08_silent_groups.ipynb), the share of *all* K-subsets that succeed is an unbiased estimate. For Pass@K, with $c$ right answers, that share is $1 - \binom{n-c}{K}/\binom nK$ (Chen et al.,
-# [2107.03374](https://arxiv.org/abs/2107.03374), Eq. 1).
+# ## For a second reading (10 minutes): completions, a biased estimate, a failed run
 
 # %% [fold]
 results = compare_tables.load()["sampling"]["arms"]  # of the full task
@@ -276,7 +268,6 @@ before, *arms = (next(rate for rate in arm["majority"] if rate["k"] == 64)
                  for arm in results.values())  # the base comes first
 votes, least = before["mean"], np.floor(100 * min(arm["mean"] for arm in arms)) / 100
 assert all(arm["interval"][0] > before["interval"][1] for arm in arms) and len(arms) == 5
-most_won = np.ceil(100 * votes / (2 * least - 1)) / 100  # by right modes, on average
 
 sampled = evaluate(base, tokenizer, problems, samples=64, max_new_tokens=4)
 answers = [[extract_answer(text) for text in row] for row in sampled.texts]  # or None
@@ -304,17 +295,20 @@ ends = {name: paired.interval_over_both(leads[name]) for name in (small, longer)
 assert ends[small][0] < 0 < ends[longer][0]
 
 # %% [text]
-# Putting the estimate $c/n$ into $1 - q^K$ is biased: where $p$ = {=p}, Pass@{=K} is {=truth:.3f}, and with {=n} answers this plug-in gives
-# {=plug_in:.3f} on average.
+# **Did training sharpen the completions?** No. A two-digit answer *is* one completion here, `#64` and the end. The mode changed on {=new[small]:.0%} of the problems (mean of
+# five runs). On {=single.mean():.0%} both modes have two digits: there training reversed the order of two completions, which sharpening keeps. (On the
+# other {=100 * (new[small] - single.mean()):.0f} % one of the two has a single digit.)
 #
-# **Longer completions.** In 56 tokens a problem can be worked out, and modes cannot be computed. The bound helps: five scripts at their own settings
-# raise Maj@64 from {=votes:.2f} to {=least:.2f} or more ([results](experiments/README.md)). If they had only sharpened the answers, the base's mode would be
-# right on at least {=2 * least - 1:.0%} of the problems, by exercise 2. Yet the base's right answers win only {=votes:.0%} of its votes, so a right mode would win fewer than half on
-# average: implausible, not excluded. (A lower temperature sharpens tokens, which can change modes: in
-# the four-token task at most {=cold_new:.0%} of them.)
+# **A biased estimate.** Do not put $c/n$ for $p$ into $1 - (1-p)^K$: where $p$ = {=p}, Pass@{=K} is {=truth:.3f}, and with {=n} answers this
+# gives {=plug_in:.3f} on average.
 #
-# **A failed run.** A Pass@K below the base's can come from the learning rate alone. On the four-token task (five seeds; a completion without
-# an answer counts as wrong here, so the base is lower than in the picture):
+# **Longer completions.** In 56 tokens a problem can be worked out, and modes cannot be computed. Five scripts
+# raise Maj@64 from {=votes:.2f} to {=least:.2f} or more ([results](experiments/README.md)). If they had only sharpened, the base's mode would be
+# right on at least $2 \cdot {=least:.2f} - 1$ = {=2 * least - 1:.0%} of the problems. Yet the base's right answers win only {=votes:.0%} of its votes, so a right mode would
+# win fewer than half on average: implausible, not excluded.
+#
+# **A failed run.** A Pass@K below the base's can come from the learning rate alone. On the four-token task, in five seeds (a completion without
+# an answer counts as wrong, so the base is lower than in the picture):
 #
 # | | Pass@1 | $M$ | Pass@64 |
 # |---|---|---|---|
@@ -323,8 +317,8 @@ assert ends[small][0] < 0 < ends[longer][0]
 # | 27 batches, 3e-4 | {=pass_1[longer]:.2f} | {=M[longer]:.2f} | {=pass_64[longer]:.3f} |
 # | 8 batches, 1e-3 | {=pass_1[large]:.2f} | {=M[large]:.2f} | {=pass_64[large]:.3f} |
 #
-# At 3e-4 Pass@64 rises in five of five seeds, at 1e-3 it falls in five of five. (If the choice of the problems counts as chance, too, only the
-# rise after 27 batches is clear.) So look at a run's Pass@1 before reading its Pass@K.
+# At 3e-4 Pass@64 rises in five of five seeds, at 1e-3 it falls in five of five. (If the choice of problems counts as chance, too, only the
+# rise after 27 batches is clear.) So look at Pass@1 before reading Pass@K.
 #
 # Sources: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), section 5.2.2, Fig. 7. The proofs and the
 # four-token experiment (`python lessons/experiments/short_answers.py`) are ours.
