@@ -94,26 +94,6 @@ CHECKS = {
         },
     },
     "12.2": {
-        "expected": placed,
-        "inputs": [
-            {"k": 1, "lengths": [20, 4, 4, 8], "C": 56},
-            {"k": 3, "lengths": [4, 20, 20, 8, 5], "C": 30},
-        ],
-        "mistakes": {
-            "Dr. GRPO does not divide by σ": partial(placed, powers=(1, 1)),
-            "DAPO's advantage is divided by σ": partial(placed, powers=(0, 0)),
-            "σ doubles, too: DAPO's advantage is not doubled": (
-                lambda k, lengths, C: placed(k, lengths, C) * [1, 2]
-            ),
-            "1 - mean doubles, too: DAPO's advantage is not halved": (
-                lambda k, lengths, C: placed(k, lengths, C) * [1, 0.5]
-            ),
-            "Dr. GRPO: by C, not by the completion's own length": (
-                lambda k, lengths, C: placed(k, lengths, lengths[0])
-            ),
-        },
-    },
-    "12.3": {
         "expected": sampled_update,
         "inputs": [
             {
@@ -137,6 +117,26 @@ CHECKS = {
             ),
         },
     },
+    "12.3": {
+        "expected": placed,
+        "inputs": [
+            {"k": 1, "lengths": [20, 4, 4, 8], "C": 56},
+            {"k": 3, "lengths": [4, 20, 20, 8, 5], "C": 30},
+        ],
+        "mistakes": {
+            "Dr. GRPO does not divide by σ": partial(placed, powers=(1, 1)),
+            "DAPO's advantage is divided by σ": partial(placed, powers=(0, 0)),
+            "σ doubles, too: DAPO's advantage is not doubled": (
+                lambda k, lengths, C: placed(k, lengths, C) * [1, 2]
+            ),
+            "1 - mean doubles, too: DAPO's advantage is not halved": (
+                lambda k, lengths, C: placed(k, lengths, C) * [1, 0.5]
+            ),
+            "Dr. GRPO: by C, not by the completion's own length": (
+                lambda k, lengths, C: placed(k, lengths, lengths[0])
+            ),
+        },
+    },
 }
 
 
@@ -153,7 +153,7 @@ def success(expected_update, start=0.02) -> list[float]:
 
 
 TRAINED = {
-    "12.3": {
+    "12.2": {
         "curve": success,
         "right": "the base writes, ÷ all",
         "mistakes": {

@@ -111,7 +111,7 @@ knob(show_method, method=list(shown))
 # *A row is a completion, a square a token. Blue tokens are pushed up, orange ones down. On the right: the mean coefficient of the
 # row. See first who is pushed at all, then change the method.*
 #
-# In a formula, every update is a weighted sum of scores, over completions $i$ and their tokens $t$:
+# All five pictures have one form, a weighted sum of scores over completions $i$ and their tokens $t$:
 #
 # $$-\nabla_\theta L \;=\; \sum_i \sum_t w_{i,t}\, \nabla_\theta\, \ell_{i,t}, \qquad \ell_{i,t} = \log \pi_\theta(y_{i,t} \mid x, y_{i,<t})$$
 #
@@ -119,36 +119,38 @@ knob(show_method, method=list(shown))
 #
 # ## The proof: the chain rule
 #
-# Each of these losses depends on the model only through the numbers $\ell_{i,t}$ of its completions. So
+# Why is there always such a sum? Each of these losses depends on the model only through the numbers $\ell_{i,t}$. So
 # $-\nabla L = \sum_{i,t} \big(-\partial L/\partial \ell_{i,t}\big)\, \nabla \ell_{i,t}$, and
 # $w_{i,t} = -\partial L/\partial \ell_{i,t}$. ∎
 #
 # ## The methods
 #
-# $R_i$ is the reward of a completion, 1 or 0, and $A_i$ its advantage ($A_{i,t}$: of a token). A group has $G$ completions; $C$ is the limit
-# `max_new_tokens`.
+# So we know a method once we know its completions and its $w$. $R_i$ is the reward of a completion, 1 or 0, and $A_i$ its advantage ($A_{i,t}$:
+# of a token). A group has $G$ completions.
 #
 # | method | completions from | judged by | $w_{i,t}$ in the first update |
 # |---|---|---|---|
 # | SFT | a teacher | the teacher | $1/\text{tokens}$ |
 # | RFT | the frozen base | a rule | $R_i/\text{tokens kept}$ |
 # | DPO, one pair | the frozen base | a rule or people | $\pm\beta\,\text{sigmoid}(-\beta \cdot \text{margin})$: + chosen, − rejected |
-# | REINFORCE | the policy | a rule | $R_i/(GC)$ |
 # | PPO | the policy | a critic, and a rule or a reward model | $A_{i,t}/\text{tokens}$ |
-# | GRPO | the policy | a rule or a reward model | $A_i/(G\,\lvert y_i\rvert)$, plus a KL term |
+# | GRPO | the policy | a rule or a reward model | $\big(A_i + \beta\,(u_{i,t} - 1)\big)/(G\,\lvert y_i\rvert)$ |
 #
-# *Margin*: $\log \pi_\theta/\pi_{ref}$ of the chosen completion minus that of the rejected one, each summed over tokens; $\pi_{ref}$, the
-# reference, is the base. $\beta$ says how tightly DPO ties the policy to it; GRPO has a KL (Kullback-Leibler) term for that ([lesson 4](04_kl.ipynb)). $\text{sigmoid}(z) = 1/(1+e^{-z})$.
+# - *Margin*: $\log \pi_\theta/\pi_{ref}$ of the chosen completion minus that of the rejected one, each summed over tokens. The reference $\pi_{ref}$ is the
+#   base. $\text{sigmoid}(z) = 1/(1+e^{-z})$.
+# - $u_{i,t}$ is a token's $\pi_{ref}/\pi_\theta$; its term is GRPO's KL penalty ([lesson 4](04_kl.ipynb)). DPO and GRPO have each a β of their own,
+#   which ties the policy to the base.
+# - PPO's critic is a second network with a loss of its own, which moves no token.
 #
-# The first three methods train on a fixed set of completions (*offline*), the last three on the policy's own, new in every batch (*online*).
-# REINFORCE with $A = R$ is online RFT, up to its divisor.
+# The first three methods train on a fixed set of completions (*offline*), the last two on the policy's own, new in every batch (*online*).
+# REINFORCE, $w = R_i/(GC)$ with the limit $C$ on tokens, is online RFT, up to its divisor.
 
 # %% [markdown]
 # ## Check on a real model
 #
-# Autograd gives each loss's gradient and each score. Is the weighted sum of scores the gradient, in the
-# first update and in the second? From the second on, PPO and GRPO multiply $A$ by a token's ratio $\rho = \pi_\theta/\pi_{old}$, with the policy
-# $\pi_{old}$ that sampled it, and their clip sets some products to 0.
+# The table is for the first update. From the second on, PPO and GRPO multiply $A$ by a token's ratio $\rho = \pi_\theta/\pi_{old}$, with the policy
+# $\pi_{old}$ that sampled it, and their clip sets some products to 0. Autograd gives each loss's gradient and each score: is the weighted sum the
+# gradient in both?
 
 # %% [fold]
 def sft_loss(data):
@@ -193,7 +195,7 @@ for update in (1, 2):
     moved += 0.05 * (2 - update) * direction(loss) / direction(loss).norm()  # GRPO's
     vector_to_parameters(moved, policy.parameters())
 print(f"equal, with an error below 1e-12: {sum(holds.values())} of {len(holds)}"
-      " (six methods, and the last three again in update 2)")
+      " (the five and REINFORCE; the three online ones again in update 2)")
 assert all(holds.values()) and not agree(loss, group, w[1]["GRPO"])  # those of update 1 do not
 rho = (logps - old_logps).exp().detach()
 stopped, same = (((clipped(A, rho) == 0) & group.mask) for A in (A_grpo, A_ppo))
@@ -209,11 +211,10 @@ overtakes = int((online > rft).argmax())
 assert hard == ["0.92", "0.08", "0.99", "0.24"]  # the box
 assert (online[1:overtakes] < rft[1:overtakes]).all() and (online > rft)[overtakes:].all()
 
-# %% [text]
-# Which coefficient trains best? In DeepSeekMath's experiments
-# ([section 5.2.1](https://arxiv.org/abs/2402.03300), Fig. 5) online RFT is as good as RFT at first and better later.
+# %% [markdown]
+# ## Two exercises
 #
-# ## Exercises
+# A coefficient relates methods that look unlike each other.
 #
 # **1. DPO on a group.** Let the loss be the *sum* over all pairs of a right and a wrong completion of the group; $k$ of its $G$ completions are
 # right. Give the coefficient on each completion's score. At log-ratios of 0, where DPO starts, they are Dr. GRPO's advantages $R_i - k/G$
@@ -252,37 +253,12 @@ assert np.allclose(start, 0.1 * 5 / 2 * (r - r.mean()), rtol=1e-12)
 
 
 # %% [markdown]
-# **2. Place Dr. GRPO (GRPO done right) and DAPO** (decoupled clip and dynamic sampling policy optimization). The batch is one group, whose first
-# $k$ completions are right; it is the first update, without a KL term. What is $w$ for a token of the *first* completion: under
-# Dr. GRPO, and under DAPO, whose rewards are −1 and 1 and whose loss is a mean over all tokens of the batch?
-
-
-# %% [exercise]
-def two_placed(k, lengths, C):
-    """(w of Dr. GRPO, w of DAPO) for a token of the first completion, which is right. lengths:
-    a list of G numbers."""
-    return ...
-
-
-# %% [check]
-check("12.2", two_placed)
-
-# %% [hint]
-# First the advantage: R − k/G for one method, and that divided by σ, the standard deviation of the rewards, for the other. Then the
-# divisor: compare the table's rows for REINFORCE and PPO.
-
-
-# %% [solution]
-def two_placed(k, lengths, C):
-    G = len(lengths)
-    return (1 - k / G) / (G * C), np.sqrt((G - k) / k) / sum(lengths)
-
-
-# %% [markdown]
-# **3. The writer and the divisor.** A completion is now one of five answers. `sampler` holds the probabilities of the model that writes it, `pi` those of
-# the policy that learns. The score of answer $y$ with respect to the policy's five logits is $e_y - \pi$, where $e_y$ is 1 at $y$ and 0 elsewhere. The
-# coefficient is $R_y$, divided by the number of *all* completions. What is the mean of $R_y\,(e_y - \pi)$ over the sampler's
-# completions? Below the check it trains a policy.
+# Coefficients do not tell everything: in DeepSeekMath's experiments ([section 5.2.1](https://arxiv.org/abs/2402.03300), Fig. 5) online RFT is as
+# good as RFT at first and better later. A toy shows how the writer can do this.
+#
+# **2. The writer.** A completion is now one of five answers. `sampler` holds the probabilities of the model that writes it, `pi` those of
+# the policy that learns. The score of answer $y$ with respect to the policy's five logits is $e_y - \pi$, where $e_y$ is 1 at $y$ and 0 elsewhere.
+# The coefficient is $R_y$, divided by the number of *all* completions. What is the mean of $R_y\,(e_y - \pi)$ over the sampler's completions?
 
 
 # %% [exercise]
@@ -292,22 +268,12 @@ def expected_update(pi, sampler, R):
 
 
 # %% [check]
-check("12.3", expected_update)
-trains("12.3", expected_update)
+check("12.2", expected_update)
+trains("12.2", expected_update)
 
-# %% [text]
+# %% [markdown]
 # *A prompt whose right answer has the probability .02 at first; expected updates, learning rate 2. Thick: the base writes, divided by all
-# completions; your function, dashed, should lie on the thick curve. See first where the policy's curve leaves it.*
-#
-# **Who writes.** Divided by all, the first update is the same. Then the policy finds right answers ever more often; the base finds one
-# in 50. After 30 updates $p$ is {=hard[0]} if the policy writes and {=hard[1]} if the base does. On a prompt that
-# begins at .5 the base finds enough: {=easy[0]} and {=easy[1]}. (With one right answer $y$, all these updates have the direction $e_y - \pi$: the
-# writer sets only their length. With several it changes the direction, too.)
-#
-# **The divisor.** RFT divides by the completions *kept* in the whole batch. If the base solves half of it, this doubles the hard
-# prompt's push: the third curve. It leads at first; from update {=overtakes} on the policy's leads, though divided by all. After 30 it is at
-# {=hard[3]}. (Alone in its batch, with one completion in 50 kept, the prompt is pushed 50 times as far and reaches {=hard[2]}: for one prompt a divisor is a
-# learning rate.)
+# completions; your function, dashed, should lie on it. See first where the policy's curve leaves it.*
 
 # %% [hint]
 # Answer $y$ comes with probability `sampler[y]`. Of $\sum_y$ `sampler[y]` $R_y\,(e_y - \pi)$, write the part with $e_y$ and the part
@@ -319,16 +285,36 @@ def expected_update(pi, sampler, R):
     return sampler * R - (sampler * R).sum() * pi
 
 
+# With one right answer y this is sampler[y] (e_y - pi): the writer sets the length alone.
+# With several right answers it changes the direction, too.
+
+
+# %% [text]
+# ## What the writer does, and the divisor
+#
+# **Who writes.** Divided by all, the first update is the same. Then the policy finds right answers ever more often; the base goes on finding one
+# in 50. After 30 updates $p$ is {=hard[0]} if the policy writes and {=hard[1]} if the base does. On a prompt that
+# begins at .5 the base finds enough: {=easy[0]} and {=easy[1]}.
+#
+# **The divisor.** RFT divides by the completions *kept* in the whole batch. On the hard prompt, which keeps one in 50, the base's completions give:
+#
+# | divided by | push on this prompt | $p$ after 30 |
+# |---|---|---|
+# | all | × 1 | {=hard[1]} |
+# | those kept, if the base solves half of the batch | × 2 | {=hard[3]} |
+# | those kept, if the prompt is alone in its batch | × 50 | {=hard[2]} |
+#
+# For one prompt a divisor is a learning rate.
+
 # %% [markdown]
 # ## To remember
 #
 # - Any loss that is a function of the data's token log-probabilities has the gradient $-\sum w\,\nabla\log\pi$.
 # - To compare two methods, ask who writes the completions, and write down $w$ with its divisors.
 # - At its start, DPO on all pairs of a group has Dr. GRPO's advantages times $\beta G/2$. As the margins grow, its coefficients fade.
-# - A policy that improves finds more right completions; a frozen base does not. On a hard prompt
-#   this sets the pace, unless the divisor counts only this prompt's kept completions.
+# - A policy that improves finds more right completions; a frozen base does not. At one divisor, this sets the pace on a hard prompt.
 #
-# ## For a second reading (10 minutes): an error in DeepSeekMath's table
+# ## For a second reading (15 minutes): an error in DeepSeekMath's table
 #
 # DeepSeekMath lists its methods' coefficients (Eq. 5, Table 10, App. A.1). They differ from our table by conventions that the paper states: it averages
 # over each completion's tokens ($1/|y|$) and assumes $\rho = 1$.
@@ -359,9 +345,36 @@ assert w_12.max() - w_12.min() < 1e-15 and abs(w_12[0] - by_formula) < 1e-12
 assert w_14.max() - w_14.min() > 0.01 and 9 < w_14.min() / w_12[0] < w_14.max() / w_12[0] < 11
 
 # %% [markdown]
-# A learning rate could compensate for the missing β, a factor of $1/\beta = 10$. But Eq. 14 also differs from token to token; the
-# derivative does not.
-#
+# A learning rate could make up for the missing β, not for a coefficient that differs from token to token.
+
+# %% [markdown]
+# **3. Place Dr. GRPO (GRPO done right) and DAPO** (decoupled clip and dynamic sampling policy optimization). The batch is one group, whose first
+# $k$ completions are right; it is the first update, without a KL term. What is $w$ for a token of the *first* completion: under
+# Dr. GRPO, and under DAPO, whose rewards are −1 and 1 and whose loss is a mean over all tokens of the batch?
+
+
+# %% [exercise]
+def two_placed(k, lengths, C):
+    """(w of Dr. GRPO, w of DAPO) for a token of the first completion, which is right. lengths:
+    a list of G numbers."""
+    return ...
+
+
+# %% [check]
+check("12.3", two_placed)
+
+# %% [hint]
+# First the advantage: R − k/G for one method, and that divided by σ, the standard deviation of the rewards, for the other. Then the
+# divisor: compare REINFORCE's and PPO's.
+
+
+# %% [solution]
+def two_placed(k, lengths, C):
+    G = len(lengths)
+    return (1 - k / G) / (G * C), np.sqrt((G - k) / k) / sum(lengths)
+
+
+# %% [markdown]
 # Sources: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 5, Table 10, App. A.1 (DPO: Eq. 12–14); DPO,
 # [2305.18290](https://arxiv.org/abs/2305.18290), Eq. 7; GRPO and DPO as contrastive losses,
 # [2510.00977](https://arxiv.org/abs/2510.00977); Dr. GRPO, [2503.20783](https://arxiv.org/abs/2503.20783); DAPO,

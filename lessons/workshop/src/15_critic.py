@@ -1,19 +1,17 @@
-# %% [markdown] 45 minutes, without the second reading
+# %% [markdown] 40 minutes, without the second reading
 # # 15 · PPO's critic
 #
 # REINFORCE gives every token of a completion the same advantage. PPO (proximal policy optimization) trains a second network, the
-# **critic**, which reads the completion so far and predicts its final reward. A token can be judged by how it changed the prediction.
-# λ, the parameter of generalized advantage estimation (GAE), says whose judgement counts: at λ = 0 the critic's (the reward enters only at the last
-# token), at λ = 1 the reward's.
+# **critic**, which reads the completion so far and predicts its final reward. A token can then be judged by how it changed the prediction.
+# λ, the parameter of generalized advantage estimation (GAE), says whose judgement counts: at λ = 0 the critic's, at λ = 1 the reward's.
 #
 # > **With λ = 1 the critic is only a baseline: however bad it is, the mean of a completion's gradient stays right; a smaller λ trusts the
 # > critic's judgement of single tokens.**
 # >
-# > Our critic, trained briefly and on few mistakes, valued right completions above wrong ones in 89 % of pairs from any two
-# > problems, and yet saw none of 16 mistakes.
+# > Our critic had 32 optimizer steps, on data with 21 wrong steps. It valued right completions above wrong ones in 89 % of pairs, and saw none
+# > of 16 mistakes. A longer-trained critic may see more.
 #
-# It judged whether steps were written out. So before you lower λ, draw a critic's values along some wrong completions. Here is one of `10-6+48?`, with
-# the mistake `10-6=14`. The **true value** of a prefix is the share of 64 continuations that end right.
+# Here is a completion of `10-6+48?` with the mistake `10-6=14`. The **true value** of a prefix is the share of 64 continuations that end right.
 
 # %% [fold]
 import random
@@ -107,12 +105,11 @@ knob(draw, completion=choices, gae_lambda=(0.05, 1.0, 0.05, 1.0))
 # *Above: the value before each token. Below: its advantage, by which an update pushes it up or down. (∎: the end.) See first the
 # shaded mistake: the true value falls there from .9 to 0, the critic's does not. Then move λ in the last panel, and choose another completion.*
 #
-# At λ = 0 only the true values blame the mistake. The critic blames the last token, where the reward arrives, and praises the first, which shows that steps will be
-# written out. At λ = 1 the reward decides: the critic blames nearly all tokens alike.
+# At λ = 0 only the true values blame the mistake; the critic blames the last token, where the reward arrives. At λ = 1 the critic blames nearly all tokens alike.
 #
 # ## GAE by hand
 #
-# A completion of three tokens is wrong. The values before its tokens are .5, .9 and .1: the second token was the mistake. The **one-step
+# How are these advantages made? Take a wrong completion of three tokens, with the values .5, .9 and .1 before them: the second token was the mistake. The **one-step
 # error** (TD error) of a token is the value after it minus the value before it; for the last token, the reward minus the value. This makes +.4, −.8
 # and −.1. GAE adds to each error the later ones, faded by λ for each step:
 #
@@ -122,7 +119,7 @@ knob(draw, completion=choices, gae_lambda=(0.05, 1.0, 0.05, 1.0))
 # | .5 | .4 − .4 − .025 = −.025 | −.8 − .05 = −.85 | −.1 |
 # | 1 | .4 − .8 − .1 = −.5 | −.8 − .1 = −.9 | −.1 |
 #
-# The last row is the reward minus the values. So it is in general. Let $r_t$ be the reward of token $t$: $R$, 1 or 0, for the last of the $|y|$ tokens, 0 before. $V_t$
+# The last row is the reward minus the values. This holds in general. Let $r_t$ be the reward of token $t$: $R$, 1 or 0, for the last of the $|y|$ tokens, 0 before. $V_t$
 # is the value before it, $\delta_t$ its one-step error, $A_t$ its advantage (and the discount $\gamma$ is 1, as in `ppo.py`):
 #
 # $$\delta_t = r_t + V_{t+1} - V_t, \qquad V_{|y|+1} = 0, \qquad
@@ -133,15 +130,15 @@ knob(draw, completion=choices, gae_lambda=(0.05, 1.0, 0.05, 1.0))
 # $$A_t = (r_t + r_{t+1} + \dots + r_{|y|}) - V_t = R - V_t \qquad \text{∎}$$
 #
 # Given the tokens before $t$, the score of token $t$ has mean 0 ([lesson 1](01_score_function.ipynb), second reading).
-# $V_t$ multiplies this score and is fixed by then. So it drops out, **however bad the critic**. For $\lambda < 1$ values *after* the token remain; they depend on the token, so
-# the mean is in general right only if they are. (`ppo.py` also whitens: second reading.)
+# $V_t$ multiplies this score and is fixed by then. So it drops out, **however bad the critic**, if it was not trained on these very rewards. For
+# $\lambda < 1$ values *after* the token remain; they depend on the token, so the mean is in general right only if they are.
 #
 # **1. Write GAE** for one completion. Below the check it trains a policy, with a critic that sees each mistake one token late.
 
 
 # %% [exercise]
 def gae(rewards, values, gae_lambda):
-    """From numpy arrays (|y|,) twice and a number: advantages (|y|,), not whitened."""
+    """From numpy arrays (|y|,) twice and a number: advantages (|y|,)."""
     return ...
 
 
@@ -169,7 +166,7 @@ def gae(rewards, values, gae_lambda):
 # %% [markdown]
 # ## When does a smaller λ pay?
 #
-# When the critic guesses well. A completion has ten tokens, each right with probability .6, and passes if at least seven are right. The critic
+# When the critic guesses well. Here we can count it out: a completion has ten tokens, each right with probability .6, and passes if at least seven are right. The critic
 # sees how many were right so far, and predicts the share of its training completions that passed from there.
 
 # %% [fold]
@@ -214,15 +211,14 @@ show(errors_by_lambda(LAMBDAS, dict(zip(names, errors.values()))))
 
 # %% [text]
 # *A line for each critic, by the completions that it was trained on; the dot is its best λ. See first that the dot moves left as the critic learns.
-# (Untrained, it predicts 0 everywhere.) The gradient comes from 256 completions.*
+# The gradient comes from 256 completions. (`ppo.py` uses λ = .95.)*
 #
-# At λ = 1 the error is noise alone: every critic leaves the mean right, even the untrained one. At λ = 0 the critic of 32 completions has
-# {=100 * bias[32][0] / (errors[32][0] * unit):.0f} % of its squared error from **bias**: its mean is wrong.
+# At λ = 1 the error is noise alone. At λ = 0 the critic of 32 completions has {=100 * bias[32][0] / (errors[32][0] * unit):.0f} % of its squared error from **bias**: its mean is wrong.
 #
 # ## What does our critic see?
 #
-# It is a copy of the policy's transformer with a new head, trained on the squared error against $A_t + V_t$: eight batches of 256
-# completions, 32 optimizer steps, the policy fixed.
+# This critic was told what to look at. PPO's has to find it. Ours is a copy of the policy's transformer with a new head, trained on the squared error against
+# $A_t + V_t$: eight batches of 256 completions, 32 optimizer steps, the policy fixed.
 #
 # Take a right and a wrong completion of *one* held-out problem, with the answer written and only the end-of-sequence token to come. *In what
 # share of such pairs does the critic value the right one more? (A coin: half.) Guess, then open the output (…).*
@@ -273,15 +269,13 @@ by_problem, silent = (R.view(64, 4, 8) - others).abs(), (k == 0) | (k == 8)
 assert 2 * quiet < calm < loud and 3 * quiet < busy
 
 # %% [text]
-# **The critic sees the form**: whether steps are written out. After the first token, which shows the form, it says {=V[worked, 1].mean():.2f} with steps and
-# {=V[~worked, 1].mean():.2f} without; the shares that are right are {=R[worked].mean():.2f} and {=R[~worked].mean():.2f}.
-#
-# **The last row does not show that it misses mistakes.** The critic does no better than a coin (95 % interval {=100 * low:.0f} to {=100 * high:.0f} %, problems resampled), but in
-# {=100 * no_steps / all_pairs:.0f} % of these pairs neither writes steps, and to judge a bare answer it would have to solve the problem in one pass.
+# **The critic sees the form**: whether steps are written out. After the first token it says {=V[worked, 1].mean():.2f} with steps and
+# {=V[~worked, 1].mean():.2f} without; the shares that are right are {=R[worked].mean():.2f} and {=R[~worked].mean():.2f}. Where the form is the same (last row), it does no better than a coin
+# (95 % interval {=100 * low:.0f} to {=100 * high:.0f} %, problems resampled). But in {=100 * no_steps / all_pairs:.0f} % of these pairs neither writes steps, so this does not show that it misses mistakes.
 #
 # ## Does it see the mistakes?
 #
-# {=len(wrong)} of 2,048 held-out completions contain a wrong step, and {=written} of the 2,048 that the critic was trained on.
+# For that we need wrong steps: {=len(wrong)} of the 2,048 held-out completions have one, and {=written} of those that the critic was trained on.
 # Call the first token that departs from the right steps the mistake.
 #
 # **2. Who blames the mistake?** From the values before the tokens of one completion, the mistake's place (never the last) and the
@@ -307,19 +301,19 @@ def at_the_mistake(values, mistake, R):
     return values[mistake + 1] - values[mistake], R - values[mistake]
 
 
-# Only the second contains the reward. The first blames a mistake if the critic saw it.
+# Only the second contains the reward: with a high value and R = 0 it is blame for certain.
+# The first is blame only if the critic's value falls.
 
 # %% [text]
-# At λ = 1 a high $V_t$ and a reward of 0 make blame certain. At λ = 0 there is blame only if the critic's value falls. Our critic's hardly does:
+# Our critic's advantages at the mistakes:
 #
-# | λ | 0 | 0.95 (`ppo.py`) | 1 |
+# | λ | 0 | .95 | 1 |
 # |---|---|---|---|
 # | median of {=len(wrong)} mistakes | {=medians[0.0]} | {=medians[0.95]} | {=medians[1.0]} |
 #
-# **The blame comes from the reward alone.** At λ = 0 it never blames a mistake by more than {=np.ceil(-100 * min(at_mistake[0.0]).item()) / 100:.2f}.
+# **The blame comes from the reward alone.** At λ = 0 the critic never blames a mistake by more than {=np.ceil(-100 * min(at_mistake[0.0]).item()) / 100:.2f}.
 #
-# A critic that meets more mistakes may see more; we did not train it longer. But in the end every critic must learn each token's value from a reward that comes last: one of
-# DeepSeekMath's reasons to drop it ([2402.03300](https://arxiv.org/abs/2402.03300), section 4.1).
+# A critic that meets more mistakes may see more; we did not train it longer. So before you lower λ, draw your critic's values along some wrong completions.
 #
 # ## To remember
 #
@@ -329,23 +323,21 @@ def at_the_mistake(values, mistake, R):
 #
 # ## For a second reading (10 minutes): what `ppo.py` does besides
 #
-# **A KL in the reward.** With the weight $\beta$ (`kl_coef`) and a token's log-probability $\ell_t$ under the policy that sampled it (*old*)
-# and under the initial policy (*ref*),
+# **A KL in the reward.** With the weight $\beta$ and a token's log-probability $\ell_t$ under the policy that sampled it (*old*)
+# and under the initial one (*ref*),
 #
 # $$r_t = \mathbb 1[t = |y|]\,R \;-\; \beta\,\big(\ell^{old}_t - \ell^{ref}_t\big)$$
 #
-# The second term charges every token that has become likelier. It is k1, an estimate of the Kullback–Leibler (KL) divergence: PPO puts the KL into the
-# reward, GRPO into the loss ([lesson 4](04_kl.ipynb)).
+# The second term is k1, an estimate of the Kullback–Leibler (KL) divergence: PPO puts it into the reward, GRPO into the loss ([lesson 4](04_kl.ipynb)).
 #
-# **Whitening and clipping.** A batch's advantages are shifted and scaled to mean 0 and variance 1 over its tokens. In a large batch both are
-# nearly constant, so the direction of the mean hardly changes. ({=100 * turned:.0f} % of the tokens of our last batch change sign.) A value that has moved
-# towards its target by more than .2 since sampling has no gradient.
+# **Whitening.** A batch's advantages are shifted and scaled to mean 0 and variance 1 over its tokens. In a large batch shift and scale are
+# nearly constant, so the direction of the mean hardly changes. ({=100 * turned:.0f} % of the tokens of our last batch change sign.)
 #
 # **A critic silences softly.** Where GRPO falls silent, in a group of 8 that is all right or all wrong, a baseline that knows the problem's
 # difficulty leaves a mean $|A|$ of {=quiet:.2f}, against {=busy:.2f} in mixed groups. This critic leaves {=calm:.2f} and {=loud:.2f}: it still pushes there.
 #
-# **With or without a critic?** [Lesson 3](03_group_baseline.ipynb) replaces it by a group's
-# mean. VAPO ([2504.05118](https://arxiv.org/abs/2504.05118)), a recipe with a critic and several changes to PPO, reports more than ten points above DAPO on AIME 2024.
+# **With or without a critic?** A critic must learn each token's value from a reward that comes last: one of DeepSeekMath's reasons to drop it
+# ([2402.03300](https://arxiv.org/abs/2402.03300), section 4.1). VAPO ([2504.05118](https://arxiv.org/abs/2504.05118)), a recipe with a critic and several changes to PPO, reports more than ten points above DAPO on AIME 2024.
 #
 # Sources: GAE: [1506.02438](https://arxiv.org/abs/1506.02438). PPO for language models: [2203.02155](https://arxiv.org/abs/2203.02155); the
 # KL in the reward of each token: DeepSeekMath, Eq. 2.
