@@ -48,10 +48,10 @@ def mean_squares(p: float, ratio: float) -> Figure:
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
-def noise_ratio(R, scores, power=2):
-    """The mean of (R - p)^2 |s|^2 over that of R |s|^2; with another power it is wrong."""
-    weights = np.linalg.norm(scores, axis=1) ** power
-    return (R - R.mean()) ** 2 @ weights / (R @ weights)
+def limit_at_half(G, variance=lambda G: 1 / 4 / (G - 1), twice=1):
+    """The ratio of squared lengths at which the mean of the others is as noisy as nothing, at
+    p = 1/2; with another variance of that mean, or not counted twice, a wrong one."""
+    return (3 / 4 - twice * variance(G)) / (1 / 4 + variance(G))
 
 
 def completions_for(target, cosine, n):
@@ -61,12 +61,14 @@ def completions_for(target, cosine, n):
 
 CHECKS = {
     "13.1": {
-        "expected": noise_ratio,
-        "inputs": [
-            {"R": np.array([1.0, 0, 0, 1]), "scores": np.arange(8).reshape(4, 2)},
-        ],
+        "expected": limit_at_half,
+        "inputs": [{"G": 2}, {"G": 5}, {"G": 8}],
         "mistakes": {
-            "it is the squared length that counts": partial(noise_ratio, power=1),
+            "3 holds for a constant b; this one varies": partial(limit_at_half, variance=lambda G: 0),
+            "b is the mean of the G − 1 others": partial(
+                limit_at_half, variance=lambda G: 1 / 4 / G
+            ),
+            "(1 − b)² has the variance in its mean, too": partial(limit_at_half, twice=0),
         },
     },
     "13.2": {

@@ -1,4 +1,4 @@
-# %% [markdown] 45 minutes, without the second reading
+# %% [markdown] 40 minutes, without the second reading
 # # 13 · Which estimator is quiet?
 #
 # REINFORCE pushes a completion along its *score* $s$, the gradient of its log-probability, times its reward. Dr. GRPO first subtracts the mean
@@ -31,8 +31,8 @@ import torch
 
 from algorithms import rloo
 from lessons import identity
-from lessons.experiments import baselines, estimators, weights
-from lessons.experiments.grid import load_runs, markdown, select
+from lessons.experiments import estimators, weights
+from lessons.experiments.grid import load_runs, markdown
 from lessons.experiments.paired import difference
 from lessons.workshop.kit import check, knob, show
 from lessons.workshop.parts.lesson_13 import mean_squares, three_rules
@@ -60,10 +60,7 @@ show(three_rules(titles, {rule: np.array([by_seed(student, 0, name) for student 
 change_by_mean = table["σ^2"] - table["no baseline"]
 assert [*change_by_mean[::2].round(2)] == [-0.07, 0.15, -0.15]  # the box
 below = by_seed("expressions", 20, "no baseline") < by_seed("expressions", 20, "σ^2")
-late = [estimators.cosine("expressions", 60, name) for name in ("no baseline", "σ^2")]
-in_19 = select(load_runs(baselines.MEASURED_STAGES), {"task": "expressions", "step": 60})
-in_19 = [np.mean([stage["cosines"][name] for stage in in_19]) for name in ("R", "R − mean")]
-assert below.sum() == 2 and late[0] < late[1] and in_19[0] > in_19[1]
+assert below.sum() == 2 and len(below) == 3  # the repetitions disagree
 assert max(abs(table["σ^1"] - table["σ^2"])) <= 0.015
 assert [*(change_by_mean[1::2] < 0)] == [True, False, True]  # after 20 steps
 averaged = np.array([cosine(*column, "σ^1 ÷ length") for column in columns])
@@ -90,7 +87,7 @@ def worth(first, second):
 #
 # $$\mathbb E\,\|(R-b)\,s\|^2 = p\,(1-b)^2\,a_+ + q\,b^2\,a_-$$
 #
-# The best constant, $b^* = p\,a_+/(p\,a_+ + q\,a_-)$ ([lesson 1](01_score_function.ipynb), step 4), is .2 in the first row of the smallest case, .8 in the second.
+# With $b = 0$ only $p\,a_+$ is left. When is that less than with the mean reward, $b = p$?
 
 # %% [fold]
 def moments(stage):
@@ -105,18 +102,23 @@ def short(x):
     return f"{x:.{2 if x < 1 else 1 if x < 10 else 0}f}"
 
 
-rows, later = [], 0
+rows = []
+says = {True: "subtract nothing", False: "subtract"}
 for where, stage in stages.items():
     prompts = [prompt for run in stage for prompt in run["of prompts"]]
     p, v_right, v_wrong, dm = np.moveaxis(moments(stage), -1, 0)
     a_right, a_wrong = v_right + (1 - p) ** 2 * dm, v_wrong + p**2 * dm
-    best = p * a_right / (p * a_right + (1 - p) * a_wrong)
+    best = p * a_right / (p * a_right + (1 - p) * a_wrong)  # below p / 2, b = 0 is quieter
     zero = np.mean((best < p / 2)[~np.isnan(best)])
+    p, ratio = np.median(p).round(2), np.nanmedian(a_wrong / a_right)
     if where[1] == 0:
-        numbers = short(np.nanmedian(a_wrong / a_right)), f"{np.nanmedian(best):.2f}"
-        rows.append([where[0], *numbers, f"{100 * zero:.0f} %"])
-    later = 100 * zero if where == ("expressions", 20) else later
-predicted = markdown(["before training", "$a_-/a_+$", "$b^*$", "prompts where $b = 0$ is quieter than $p$"], rows)
+        limit = 1 + 1 / (1 - p)
+        assert (ratio > limit) == (zero > 0.5)
+        numbers = f"{p:.2f}", short(limit), short(ratio), f"{100 * zero:.0f} %"
+        rows.append([where[0], *numbers, says[bool(zero > 0.5)]])
+for row, trained in zip(rows, (says[True], says[True], "not trained")):
+    row.append(trained)  # lesson 19's first table
+predicted = markdown(["before training", "$p$", "$1 + 1/q$", "$a_-/a_+$", "quieter with $b = 0$", "the rule", "ended higher"], rows)
 
 
 runs = load_runs(weights.RESULTS)
@@ -175,53 +177,56 @@ limit = ps * (1 - (1 - ps) ** 2 - own) / ((1 - ps) * (ps**2 + own))  # of a₋/a
 assert np.allclose(limit, [1, 2.5, 1, 1.6**2, 3.3**2], rtol=0.03) and round(limit[-1], 1) == 10.7
 
 # %% [markdown]
-# *The mean square at each constant $b$, over that at $b^*$: lower is quieter. Set the ratio $a_-/a_+$ to 0.125. Then look for the ratio
-# at which $b = 0$ and $b = p$ are equally quiet, at $p = .5$ and at .9.*
+# *The mean square at each constant $b$, over that at the best, $b^*$: lower is quieter. See first that $b = p$ lies below $b = 0$; then raise the ratio
+# $a_-/a_+$ until it does not.*
 #
-# **1. Which is quieter?** Given many completions to one prompt, their rewards and scores (one row each): what is the mean of
-# $\|(R - b)\,s\|^2$ with $b = p$, their mean reward, over that with $b = 0$?
+# $b = 0$ is quieter exactly if $q\,p^2\,a_-$ exceeds $p\,a_+(1 - q^2)$, which is $p^2\,a_+(1 + q)$:
+#
+# $$\frac{a_-}{a_+} > 1 + \frac1q$$
+#
+# At $p = ½$ the limit is 3: subtracting the mean pays for most ratios. That is for a constant $b$.
+#
+# **1. In a group the limit is lower, because $b$ varies.** Let $b$ be the mean of the $G - 1$ other rewards. (Dr. GRPO's own mean changes only the
+# length of the step: [lesson 3](03_group_baseline.ipynb).) It has the mean $p$ and the variance $pq/(G-1)$, and does not depend on the own reward. Assume that a
+# group's update is mostly noise; then, again, the mean square decides. At $p = ½$, for which $a_-/a_+$ is it as large as with $b = 0$? (At
+# $G = 8$: 2.5, the claim's.)
 
 
 # %% [exercise]
-def noise_ratio(R, scores):
-    """R: (n,) zeros and ones, scores: (n, d). The mean square at b = p over that at b = 0."""
+def limit_at_half(G):
+    """The ratio a₋/a₊ above which subtracting nothing is quieter, at p = ½."""
     return ...
 
 
 # %% [check]
-check("13.1", noise_ratio)
+check("13.1", limit_at_half)
 
 # %% [hint]
-# For each row: $(R - b)^2$ times the squared length of its score.
+# $\mathbb E[b^2]$ is $p^2$ plus the variance of $b$. What is $\mathbb E[(1-b)^2]$? Put both into the formula for the mean square.
 
 
 # %% [solution]
-def noise_ratio(R, scores):
-    squared = (scores**2).sum(axis=1)
-    return ((R - R.mean()) ** 2 * squared).sum() / (R**2 * squared).sum()
+def limit_at_half(G):
+    square = 1 / 4 + 1 / 4 / (G - 1)  # the mean of b², and of (1 - b)²
+    return (1 - square) / square
 
 
-# %% [markdown]
-# If your ratio is above 1, subtract nothing. As you know from lesson 1's exercise 1, it is exactly if
-#
-# $$\frac{a_-}{a_+} > \frac{2-p}{1-p} = 1 + \frac1q$$
-#
-# At $p = ½$ the limit is 3, at .9 it is 11.
-#
-# **In a group the limit is lower, because $b$ varies.** Let $b$ be the mean of the $G - 1$ others. (Dr. GRPO's own mean changes only the length of the
-# step: [lesson 3](03_group_baseline.ipynb).) Assume that a group's update is mostly noise: then, again, the mean square decides. At $G = 8$ and $p = ½$ the variance of $b$ is
-# $pq/7 = .036$, so both $(1-b)^2$ and $b^2$ have the mean $.25 + .036 = .286$. The mean square $½ \cdot .286\,(a_+ + a_-)$ equals that of $b = 0$,
-# $½\,a_+$, at $a_-/a_+ = 2.5$. At $p = ½$ the
-# limit is $3 - 4/G$: **1 in groups of two, 2.5 in groups of eight, 3 in large ones.** (For every $p$: [lesson 19](19_which_baseline.ipynb).)
+# The limit is 3 - 4/G: 1 in groups of two, 2.5 in groups of eight, 3 in large ones.
+# (For every p: lesson 19.)
+
 
 # %% [text]
-# The three models (medians over {=len(results[0]["of prompts"])} held-out prompts and {=seeds} repetitions, column by column). The last column agrees with the orange dots.
+# Which side are our models on? Medians over {=len(results[0]["of prompts"])} held-out prompts and {=seeds} repetitions, and the limit for a constant $b$ at the median $p$:
 #
 # {=predicted}
 #
+# "Quieter with $b = 0$" counts prompts, and agrees with the orange dots. The last column is [lesson 19](19_which_baseline.ipynb)'s, each rule at a
+# learning rate of its own. **It agrees with the rule in one of two: quieter need not train better.**
+#
 # ## What is it worth?
 #
-# A batch of $n$ completions has the noise of one, over $\sqrt n$. The cosine is about the signal over the length of the update:
+# Noise can be paid for with completions. A batch of $n$ completions has the noise of one, over $\sqrt n$. The cosine is about the signal over the
+# length of the update:
 #
 # $$\cos^2 \approx \frac{\text{signal}^2}{\text{signal}^2 + \text{noise}^2/n}$$
 #
@@ -253,33 +258,28 @@ def completions_for(target, cosine, n):
 #
 # ## ÷ σ hardly matters
 #
-# If $k$ of the $G$ completions are right, $\sigma = \sqrt{k(G-k)}/G$: one number for the whole group. Dividing by it changes only how much the group
-# counts in the batch. In groups of eight σ runs from $\sqrt7/8$ ($k = 1$) to $4/8$ ($k = 4$): a factor of $4/\sqrt7 = 1.51$ at most. The upper two dots of the
-# picture hardly differ.
-#
-# `grpo.py` also divides each completion by its length, and that can matter as much as the baseline. On arithmetic before training, where wrong completions are short
-# and noisy, the cosine falls from {=table["σ^1"][0]:.2f} to {=averaged[0]:.2f}.
+# We have compared two of the three rules. GRPO's third step divides by $\sigma = \sqrt{k(G-k)}/G$, if $k$ of $G$ completions are right: one number for the
+# whole group, which changes only how much the group counts in the batch. In groups of eight σ runs from $\sqrt7/8$ ($k = 1$) to $4/8$ ($k = 4$): a
+# factor of $4/\sqrt7 = 1.51$ at most. The upper two dots of the picture hardly differ.
 #
 # ## The limit: a batch has many prompts
 #
-# The rule is about one prompt's noise; $a_-/a_+$, which a run can measure, says what to try first. For whole batches it named the quieter rule in five of six cases:
-# three models, before training and after 20 steps of GRPO (means of three repetitions). **And the quieter rule need not train better.** On expressions the base
-# model's ratio says "subtract"; yet in [lesson 19](19_which_baseline.ipynb) subtracting nothing trained best.
+# The rule is about one prompt's noise. For whole batches it named the quieter rule in five of six cases: three models, before training and after 20
+# steps of GRPO (means of three repetitions; in the sixth these disagree). All models are small.
 #
 # ## To remember
 #
 # - For one prompt $b = 0$ is quieter than $b = p$ exactly if $a_-/a_+ > 1 + 1/q$: ignore the noisy kind. In groups the limit is lower.
 # - ÷ σ only changes how much whole groups count, at $G = 8$ by a factor of 1.51 at most.
-# - A higher cosine saves completions: the number needed grows like $\cos^2/(1 - \cos^2)$. Measure $a_-/a_+$ to choose
-#   what to try first, and let training decide.
+# - A higher cosine saves completions: the number needed grows like $\cos^2/(1 - \cos^2)$. It does not say which rule trains better; only a training run does.
 #
-# ## For a second reading (15 minutes): does quiet mean fast?
+# ## For a second reading (12 minutes): does quiet mean fast?
 #
 # **σ or σ²: small differences, both ways.** As a group's weight σ makes GRPO, σ² Dr. GRPO. We trained with either, every optimizer step scaled
-# to one length: ten seeds, two tasks, three lengths of step, with and without ÷ length. Of {=len(of_two)} comparisons, at the end and over training, none exceeds
-# {=largest:.1f} points of accuracy: σ or σ² hardly matters.
+# to one length: ten seeds, two tasks, three lengths of step, with and without ÷ length. None of {=len(of_two)} comparisons exceeds {=largest:.1f} points of accuracy.
 #
-# **Without ÷ length** GRPO gains {=min(undivided[0]):.1f} to {=max(undivided[0]):.1f} points over training on arithmetic, and at most {=max(undivided[1]):.1f} on expressions.
+# **÷ length** (`grpo.py`) matters more. On arithmetic before training, where wrong completions are short and noisy, it lowers the cosine from {=table["σ^1"][0]:.2f} to {=averaged[0]:.2f}.
+# Without it GRPO gains {=min(undivided[0]):.1f} to {=max(undivided[0]):.1f} points over training there, on expressions at most {=max(undivided[1]):.1f}.
 #
 # **Two meanings of progress.** GRPO's update of one group is $g = \sigma\,(\bar s_+ - \bar s_-)$, with the mean scores of its right and wrong completions.
 # Let scores have the means $m_\pm$ and the variances $v_\pm$ (summed over parameters), and $\Delta m = m_+ - m_-$. For each $k$
@@ -291,10 +291,6 @@ def completions_for(target, cosine, n):
 # Progress *along the gradient of all prompts* may differ. On arithmetic before training groups with one wrong completion of eight bring {=lone[0]:.0%} of the squared length
 # and {=lone[1]:.0%} of the progress. After 60 steps of training groups with one or two wrong are at least {=min(few):.0%} of the mixed groups: noisy, but
 # dropping them costs {=min(costs):.0f} to {=max(costs):.0f} points of accuracy.
-#
-# **The sixth case: expressions after 20 steps.** The rule recommends no baseline for {=later:.0f} % of the prompts, yet the cosine is {=table["no baseline"][3]:.2f} without and {=table["σ^2"][3]:.2f} with
-# the mean subtracted. After 60 steps it is {=late[0]:.2f} and {=late[1]:.2f} here, {=in_19[0]:.2f} and {=in_19[1]:.2f} in lesson 19: three repetitions
-# each, which point both ways, are too few to decide.
 #
 # Sources: the length as "exactly the group reward standard deviation": [2607.00152](https://arxiv.org/abs/2607.00152), §3; the best baseline:
 # [Greensmith, Bartlett and Baxter 2004](https://www.jmlr.org/papers/v5/greensmith04a.html). Measured by `lessons/experiments/estimators.py`

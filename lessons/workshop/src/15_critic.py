@@ -2,14 +2,14 @@
 # # 15 · PPO's critic
 #
 # REINFORCE gives every token of a completion the same advantage. PPO (proximal policy optimization) trains a second network, the
-# **critic**, which reads the completion so far and predicts its final reward. A token can then be judged by how it changed the prediction.
+# **critic**, which reads the completion so far and predicts its final reward. A token can then be judged by how it changed this.
 # λ, the parameter of generalized advantage estimation (GAE), says whose judgement counts: at λ = 0 the critic's, at λ = 1 the reward's.
 #
 # > **With λ = 1 the critic is only a baseline: however bad it is, the mean of a completion's gradient stays right; a smaller λ trusts the
 # > critic's judgement of single tokens.**
 # >
-# > Our critic had 32 optimizer steps, on data with 21 wrong steps. It valued right completions above wrong ones in 89 % of pairs, and saw none
-# > of 16 mistakes. A longer-trained critic may see more.
+# > Our critic had 32 optimizer steps, on data with 21 mistakes. It valued right completions above wrong ones in 89 % of pairs, and saw none
+# > of 16 mistakes. A critic trained longer may see more.
 #
 # Here is a completion of `10-6+48?` with the mistake `10-6=14`. The **true value** of a prefix is the share of 64 continuations that end right.
 
@@ -211,7 +211,7 @@ show(errors_by_lambda(LAMBDAS, dict(zip(names, errors.values()))))
 
 # %% [text]
 # *A line for each critic, by the completions that it was trained on; the dot is its best λ. See first that the dot moves left as the critic learns.
-# The gradient comes from 256 completions. (`ppo.py` uses λ = .95.)*
+# (`ppo.py` uses λ = .95.)*
 #
 # At λ = 1 the error is noise alone. At λ = 0 the critic of 32 completions has {=100 * bias[32][0] / (errors[32][0] * unit):.0f} % of its squared error from **bias**: its mean is wrong.
 #
@@ -279,8 +279,7 @@ assert 2 * quiet < calm < loud and 3 * quiet < busy
 # Call the first token that departs from the right steps the mistake.
 #
 # **2. Who blames the mistake?** From the values before the tokens of one completion, the mistake's place (never the last) and the
-# reward, give the mistake's advantage at λ = 0 and at λ = 1. Then use it on our critic:
-# `[at_the_mistake(V[i].numpy(), t, 0) for i, t in mistake.items()]`
+# reward, give the mistake's advantage at λ = 0 and at λ = 1.
 
 
 # %% [exercise]
@@ -305,7 +304,7 @@ def at_the_mistake(values, mistake, R):
 # The first is blame only if the critic's value falls.
 
 # %% [text]
-# Our critic's advantages at the mistakes:
+# By your function, on our critic:
 #
 # | λ | 0 | .95 | 1 |
 # |---|---|---|---|
