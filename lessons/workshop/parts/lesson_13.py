@@ -64,7 +64,7 @@ CHECKS = {
         "expected": limit_at_half,
         "inputs": [{"G": 2}, {"G": 5}, {"G": 8}],
         "mistakes": {
-            "3 holds for a constant b; this one varies": partial(limit_at_half, variance=lambda G: 0),
+            "3 holds for a constant b; this one varies": lambda G: 3,
             "b is the mean of the G − 1 others": partial(
                 limit_at_half, variance=lambda G: 1 / 4 / G
             ),

@@ -17,7 +17,16 @@ from lessons.experiments.staleness import (
     UNWEIGHTED,
     select,
 )
-from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, new_figure, ticks
+from lessons.workshop.kit import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    new_figure,
+    ticks,
+)
 from lessons.workshop.parts.drawing import key
 from lessons.workshop.parts.lesson_04 import gradient
 
@@ -56,9 +65,14 @@ def factors(losses: dict, p: float, sign: float) -> Figure:
         ends = np.log(0.4), np.log(min(end, 1 / p))
         ratio = torch.linspace(*ends, 1500, dtype=torch.float64).exp()
         axis.plot(ratio, ratio, color=GREY, linewidth=6, alpha=0.35)
-        for name in names:
+        for i, name in enumerate(names):
             color, line = STYLES[name]
-            axis.plot(ratio, factor(losses[name], ratio, p, sign), linestyle=line, color=color)
+            values = factor(losses[name], ratio, p, sign)
+            axis.plot(ratio, values, linestyle=line, color=color)
+            if names is stop:
+                edge, side = (-1, "right") if sign > 0 else (0, "left")
+                last = ratio[values > 0][edge]
+                axis.text(last, 0.1 + 0.5 * i, name, color=color, rotation=90, ha=side)
         axis.plot(1, 1, "o", color="black", zorder=5)
         key(axis, {"the ratio itself": GREY} | {name: STYLES[name][0] for name in names}, 0.05)
         axis.set(xscale="log", xlim=(0.4, end), ylim=(-0.03 * end, end), xlabel="ratio")
@@ -121,13 +135,6 @@ def within(ratio: Tensor, eps: float, sign: float) -> Tensor:
     return sign * (ratio - 1) <= eps
 
 
-def sapo_factor(ratio, tau, power=1, tau_power=0):
-    """The factor of A grad log pi in SAPO's gradient; with other powers of ratio and tau, a wrong
-    one."""
-    s = 1 / (1 + np.exp(-tau * (ratio - 1)))
-    return 4 * ratio**power * s * (1 - s) / tau**tau_power
-
-
 def pushed(n, d, weight, bound, lowest=0.0):
     """The ratio after n updates that push a token down; it never falls below `lowest`."""
     ratio = 1.0
@@ -140,32 +147,33 @@ def pushed(n, d, weight, bound, lowest=0.0):
 old = torch.tensor([-2.0, -0.5, -3.0, -1.0]).double()
 moved = torch.tensor([0.3, -0.3, 0.1, -0.1])
 
+
+def free(ratio: Tensor, eps: float, sign: float) -> Tensor:
+    """Stops no token."""
+    return ratio > 0
+
+
+PARTS = {
+    "both": clip_with(torch.clone, within),
+    "weight": clip_with(torch.clone, free),
+    "neither": clip_with(torch.ones_like, free),
+}
+
 CHECKS = {
     "14.1": {
-        "expected": sapo_factor,
-        "inputs": [{"ratio": np.array([0.5, 1, 2, 4]), "tau": tau} for tau in (1.0, 2.0)],
-        "mistakes": {
-            "that is the slope of g in ρ; ∇ρ = ρ ∇ℓ brings another ρ": (
-                partial(sapo_factor, power=0)
-            ),
-            "inside the sigmoid stands τρ: its chain rule brings a τ": (
-                partial(sapo_factor, tau_power=1)
-            ),
-        },
-    },
-    "14.2": {
         "expected": clip_with(torch.ones_like, within),
         "inputs": [
             {"logps": old + moved, "old_logps": old, "A": A, "eps": 0.2} for A in (1.5, -0.5)
         ],
         "mistakes": {
-            "the ratio still weights the kept tokens (GRPO)": clip_with(torch.clone, within),
+            "the ratio still weights the kept tokens (GRPO)": PARTS["both"],
+            "no token is stopped": PARTS["neither"],
             "a token is stopped on the side of A's sign only": clip_with(
                 torch.ones_like, lambda ratio, eps, sign: (ratio - 1).abs() <= eps
             ),
         },
     },
-    "14.3": {
+    "14.2": {
         "expected": pushed,
         "inputs": [
             {"n": 4, "d": 0.1, "weight": True, "bound": False},
@@ -181,4 +189,34 @@ CHECKS = {
             ),
         },
     },
+}
+
+
+def passing(gradient: Callable) -> list[float]:
+    """How often an answer passes: the mean of 32 runs, whose policy is a softmax over ten answers.
+    One passes with probability .9, the others with .5. gradient: as `gradient_of` makes it."""
+    generator, z, curve = torch.Generator().manual_seed(0), torch.zeros(32, 10), []
+    passes = torch.tensor([0.9] + [0.5] * 9)
+    for _ in range(21):
+        pi = z.softmax(dim=1)
+        curve.append((pi @ passes).mean().item())
+        y = pi.multinomial(16, replacement=True, generator=generator)
+        passed = torch.rand(y.shape, generator=generator) < passes[y]
+        old = pi.log().gather(1, y)
+        for _ in range(16):
+            logps, loss = z.requires_grad_().log_softmax(dim=1).gather(1, y), 0
+            for A, chosen in ((0.5, passed), (-0.5, ~passed)):
+                mean = gradient(logps[chosen].detach(), old[chosen], A, 0.2)
+                loss = loss + chosen.sum() * mean @ logps[chosen]
+            z = (z - torch.autograd.grad(loss, z)[0] / 4).detach()
+    return curve
+
+
+TRAINED = {
+    "14.1": {
+        "curve": passing,
+        "right": "bound (right)",
+        "mistakes": PARTS,
+        "labels": ("batches, of 16 updates each", "how often an answer passes"),
+    }
 }

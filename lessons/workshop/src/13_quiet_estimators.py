@@ -118,7 +118,7 @@ for where, stage in stages.items():
         rows.append([where[0], *numbers, says[bool(zero > 0.5)]])
 for row, trained in zip(rows, (says[True], says[True], "not trained")):
     row.append(trained)  # lesson 19's first table
-predicted = markdown(["before training", "$p$", "$1 + 1/q$", "$a_-/a_+$", "quieter with $b = 0$", "the rule", "ended higher"], rows)
+predicted = markdown(["before training", "$p$", "$1 + 1/q$", "$a_-/a_+$", "quieter with $b = 0$", "the rule says", "ended higher in training"], rows)
 
 
 runs = load_runs(weights.RESULTS)
@@ -186,10 +186,10 @@ assert np.allclose(limit, [1, 2.5, 1, 1.6**2, 3.3**2], rtol=0.03) and round(limi
 #
 # At $p = ½$ the limit is 3: subtracting the mean pays for most ratios. That is for a constant $b$.
 #
-# **1. In a group the limit is lower, because $b$ varies.** Let $b$ be the mean of the $G - 1$ other rewards. (Dr. GRPO's own mean changes only the
-# length of the step: [lesson 3](03_group_baseline.ipynb).) It has the mean $p$ and the variance $pq/(G-1)$, and does not depend on the own reward. Assume that a
-# group's update is mostly noise; then, again, the mean square decides. At $p = ½$, for which $a_-/a_+$ is it as large as with $b = 0$? (At
-# $G = 8$: 2.5, the claim's.)
+# **1. In a group the limit is lower, because $b$ varies.** Let $b$ be the mean of the $G - 1$ other rewards: it does not depend on the own reward, and
+# has the mean $p$ and the variance $pq/(G-1)$. (Dr. GRPO's own mean changes only the length of the step: [lesson 3](03_group_baseline.ipynb).) Assume that
+# a group's update is mostly noise; then the mean square decides again. At $p = ½$, from which $a_-/a_+$ on is $b = 0$ quieter? (At $G = 8$: 2.5, as in
+# the claim.)
 
 
 # %% [exercise]
