@@ -69,7 +69,7 @@ def factors(losses: dict, p: float, sign: float) -> Figure:
             color, line = STYLES[name]
             values = factor(losses[name], ratio, p, sign)
             axis.plot(ratio, values, linestyle=line, color=color)
-            if names is stop:
+            if values.min() == 0:  # it stops
                 edge, side = (-1, "right") if sign > 0 else (0, "left")
                 last = ratio[values > 0][edge]
                 axis.text(last, 0.1 + 0.5 * i, name, color=color, rotation=90, ha=side)
@@ -200,7 +200,7 @@ def passing(gradient: Callable) -> list[float]:
     for _ in range(21):
         pi = z.softmax(dim=1)
         curve.append((pi @ passes).mean().item())
-        y = pi.multinomial(16, replacement=True, generator=generator)
+        y = pi.multinomial(16, True, generator=generator)
         passed = torch.rand(y.shape, generator=generator) < passes[y]
         old = pi.log().gather(1, y)
         for _ in range(16):

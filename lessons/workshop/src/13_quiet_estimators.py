@@ -118,7 +118,8 @@ for where, stage in stages.items():
         rows.append([where[0], *numbers, says[bool(zero > 0.5)]])
 for row, trained in zip(rows, (says[True], says[True], "not trained")):
     row.append(trained)  # lesson 19's first table
-predicted = markdown(["before training", "$p$", "$1 + 1/q$", "$a_-/a_+$", "quieter with $b = 0$", "the rule says", "ended higher in training"], rows)
+heads = ["before training", "$p$", "$1 + 1/q$", "$a_-/a_+$", "quieter with $b = 0$"]
+predicted = markdown([*heads, "the rule says", "ended higher in training"], rows)
 
 
 runs = load_runs(weights.RESULTS)

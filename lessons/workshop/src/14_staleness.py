@@ -5,19 +5,19 @@
 # probability now, over its probability when it was sampled, is its *ratio* $\rho$. Algorithms do two things about it: they *weight* a token by it,
 # and they *bound* it, so that the token stops.
 #
-# > **Until the policy has moved, the six methods have one gradient; afterwards they weight a token by a ratio, its own or its completion's, and
+# > **Until the policy has moved, six published methods have one gradient; afterwards they weight a token by a ratio, its own or its completion's, and
 # > differ in where they stop it, if anywhere.**
 # >
 # > In our runs, all steps scaled to one length, weight or bound alone could not be told apart from both if steps were short. With steps four times
 # > as long even the best arm ended 22 points lower.
 #
-# First an experiment with the two parts; then the six methods, to read.
+# First an experiment with both parts, then the six methods.
 #
 # ## One token, four arms
 #
 # With a token's log-probability $\ell$, the ratio is $\rho = e^{\ell - \ell^{old}}$, so $\nabla\rho = \rho\,\nabla\ell$. GRPO's loss
-# $-\min\big(\rho A,\ \mathrm{clip}(\rho, .8, 1.2)\,A\big)$ therefore pushes a token along $A\,\nabla\ell$ times $\rho$ (the weight), until it has moved
-# out of the clip's range the way it is pushed; then it is stopped (the bound). The factor on $A\,\nabla\ell$, with each part or without it:
+# $-\min\big(\rho A,\ \mathrm{clip}(\rho, .8, 1.2)\,A\big)$ pushes a token along $A\,\nabla\ell$ times $\rho$ (the weight), until it has moved
+# out of the clip's range the way it is pushed (the bound). The factor, with each part or without it:
 #
 # | token | neither | weight | bound | both |
 # |---|---|---|---|---|
@@ -89,13 +89,13 @@ def unweighted_clip(logps, old_logps, A, eps):
 
 
 # %% [markdown]
-# Without a bound the toy's policies are fast, then stuck: one batch is enough to settle on an answer that was lucky in it. The bound is slow and
-# arrives. (The weight alone is worst here: where $A > 0$ it grows with the ratio.)
+# Without a bound the toy's policies are fast, then stuck: they have settled on an answer that was lucky in one batch. With it they are slow and
+# arrive. (The weight alone is worst here: where $A > 0$ it grows with the ratio.)
 #
 # ## How far can one batch push a token?
 #
-# Why does one batch get so far? Take one token with $A < 0$: each of $n$ updates lowers its $\log\rho$ by $d$ times the factor. With
-# $d = .1$ and neither part, $\log\rho$ is $-.1$, $-.2$, and so on. The bound stops the token below .8.
+# Why does one batch get so far? Take one token with $A < 0$: each of $n$ updates lowers its $\log\rho$ by $d$ times the
+# factor: with neither part by $d$. The bound stops the token below .8.
 #
 # **2. The ratio after n updates,** with or without each part.
 
@@ -135,9 +135,9 @@ def ratio_after(n, d, weight, bound):
 #
 # ## In training
 #
-# Does a language model behave like this? We trained our small one: four arms, ten seeds, each batch of 256 completions used in four epochs of
-# 8 updates. Every optimizer step of a run has one length: arms differ in direction only. **So a bound cannot shorten a step here**, as
-# it does in your toy: where nearly all tokens are stopped, the few that are left move by a full step.
+# Now the same in our small language model: four arms, ten seeds, each batch of 256 completions used in four epochs of
+# 8 updates. Every optimizer step of a run has one length: arms differ in direction only. **So a bound cannot shorten a step
+# here**, as it does in your toy.
 #
 # *At which of three lengths of step, .008, .016 or .032, does the weight alone begin to lag behind both? Guess, then open the output (…).*
 
@@ -194,12 +194,12 @@ for half, step in ((short, middle), (middle, long)):
 # %% [text]
 # *See first the order on the left, at every length of step. (Points: means. Bands: 95 % intervals over seeds.)*
 #
-# - **Tokens move furthest with neither, and least with a bound**, as in your table (which we made after the runs).
+# - **Tokens move furthest with neither, and least with a bound**, as in your table (made after the runs).
 # - **With short steps either part is enough.** At .008 the arm with neither ends {=ahead(CLIP, OLD, **short)} points below both. The other three cannot be told apart.
 # - **Long steps need the bound.** At .016 the weight's lag is undecided; at .032 it ends {=ahead(CLIP, CISPO, **long)} points below both. But there the best arm has
 #   {=end(UNWEIGHTED, **long)}; at .008 the best has {=best[0.008]:.2f}.
 # - **Halving the steps did as much as the best correction.** With neither part, steps of .008 and .016 end at {=end(OLD, **short)} and {=end(OLD, **middle)}; the best arm at
-#   twice the length ends at {=best[0.016]:.2f} and {=best[0.032]:.2f}.
+#   twice the length, at {=best[0.016]:.2f} and {=best[0.032]:.2f}.
 #
 # One small model and one task of short completions.
 #
@@ -226,7 +226,7 @@ at = {name: factor(loss, torch.tensor([1.3]).double(), 0.15, 1.0).item() + 0  # 
 # | method | loss of a token | what it stops | factor at 1.3 |
 # |---|---|---|---|
 # | GRPO: group relative | $-\min\big(\rho A,\ \mathrm{clip}(\rho, .8, 1.2)\,A\big)$ | the token, at ratio 1.2 or .8 | {=at["GRPO"]:.3g} |
-# | GSPO: group sequence | the same, with $\bar\rho$ for $\rho$ and a narrow clip | the completion, at $\bar\rho$ = .9997 or 1.0004 (published); here .991 or 1.012 | {=at["GSPO"]:.3g} |
+# | GSPO: group sequence | the same, with $\bar\rho$ for $\rho$ and a narrow clip | the completion, at $\bar\rho$ = .9997 or 1.0004; ours: .991 or 1.012 | {=at["GSPO"]:.3g} |
 # | GMPO: geometric-mean | $-\bar\rho A$, each ratio in $\bar\rho$ bounded | the token, at $e^{.4} = 1.49$ or $e^{-.4} = .67$ | {=at["GMPO"]:.3g} |
 # | DPPO: divergence proximal | $-\rho A$ | the token, once its *probability* has changed by .2: here at ratio 2.33 | {=at["DPPO"]:.3g} |
 # | SAPO: soft adaptive | $-\frac4\tau\,\mathrm{sigmoid}(\tau(\rho - 1))\,A$; $\tau = 1$, or 1.05 if $A < 0$ | nothing; above 2 the token fades out | {=at["SAPO"]:.3g} |
