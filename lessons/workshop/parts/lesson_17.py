@@ -1,6 +1,6 @@
 """The pictures of lesson 17, and the right answers and usual mistakes of its exercises."""
 
-from functools import partial
+from itertools import product
 
 import numpy as np
 import torch
@@ -67,9 +67,13 @@ def forms(runs: list, forms: dict, as_often: dict) -> Figure:
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
-def needed(p, f, m, power=2):
-    """REINFORCE's noise / signal^2 with errors, relative to that without."""
-    return (p * (1 - m) + (1 - p) * f) / p / (1 - f - m) ** power
+def corrected(passed, read, right, rate):
+    """A reward whose mean over `read` is `right`."""
+    return passed + read * (right - passed) / rate
+
+
+def mended(passed, read, right, rate):
+    return passed + read * (right - passed)
 
 
 def youden(t, a, b):
@@ -78,24 +82,31 @@ def youden(t, a, b):
 
 
 KINDS = torch.tensor([0.2, 0.2, 0.6])  # right and short, right and long, wrong
+passed, read, right = torch.tensor([*product([0.0, 1.0], repeat=3)]).T
 CHECKS = {
     "17.1": {
-        "expected": needed,
-        "inputs": [{"p": 0.3, "f": 0.4, "m": 0.0}, {"p": 0.1, "f": 0.2, "m": 0.3}],
-        "mistakes": {
-            "that is the signal's part; the errors are also in the noise": (
-                lambda p, f, m: 1 / (1 - f - m) ** 2
-            ),
-            "the signal counts squared": partial(needed, power=1),
-        },
-    },
-    "17.2": {
         "expected": lambda pi, r: pi * (r - pi @ r),
         "inputs": [{"pi": KINDS, "r": torch.tensor(r)} for r in ([1.0, 0, 0], [0.8, 0.8, 0.3])],
         "mistakes": {
             "where one kind grows the others shrink: the score of a kind has 1 - pi in its own "
             "place and -pi in every other": lambda pi, r: pi * r,
             "how often is a kind drawn? The mean runs over completions": (lambda pi, r: r - pi @ r),
+        },
+    },
+    "17.2": {
+        "expected": corrected,
+        "inputs": [{"passed": passed, "read": read, "right": read * right, "rate": 0.1}],
+        "mistakes": {
+            "that is the verdict: nothing that you read is in it": lambda passed, *_: passed,
+            "a misjudged completion still passes nine times in ten: one read stands for ten": (
+                mended
+            ),
+            "where nothing is read, `right` is 0 and says nothing": (
+                lambda passed, read, right, rate: passed + (right - passed) / rate
+            ),
+            "right on average, but it drops the verdicts on what you have not read": (
+                lambda passed, read, right, rate: right / rate
+            ),
         },
     },
     "17.3": {
@@ -110,4 +121,33 @@ CHECKS = {
             ),
         },
     },
+}
+
+
+def share_right(reward, runs=50) -> list[float]:
+    """The share of right completions over training: three kinds, of which the first is right and
+    the first two pass; 32 completions an update, one in ten of which is read; rate .5."""
+    torch.manual_seed(0)
+    z, right, passed = torch.tensor([0.2, 0.3, 0.5]).log().repeat(runs, 1), *torch.eye(3)[:2]
+    passed, curve = right + passed, []
+    for _ in range(101):
+        pi = z.softmax(dim=1)
+        curve.append(pi[:, 0].mean().item())
+        kind = torch.multinomial(pi, 32, replacement=True)
+        read = (torch.rand(runs, 32) < 0.1).float()
+        R = reward(passed[kind], read, read * right[kind], 0.1)
+        A = R - R.mean(dim=1, keepdim=True)
+        z = z + 0.5 * torch.einsum("rn,rnk->rk", A, torch.eye(3)[kind] - pi[:, None]) / 32
+    return curve
+
+
+TRAINED = {
+    "17.2": {
+        "curve": share_right,
+        "mistakes": {
+            "the verdict alone": lambda passed, *_: passed,
+            "the truth where read": mended,
+        },
+        "labels": ("updates", "share that is right"),
+    }
 }
