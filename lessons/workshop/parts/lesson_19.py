@@ -1,6 +1,7 @@
 """The picture of lesson 19, and the right answers and usual mistakes of its exercises."""
 
 import numpy as np
+import torch
 from matplotlib.figure import Figure
 
 from lessons.workshop.kit import BLUE, ORANGE, new_figure
@@ -28,6 +29,11 @@ def times_as_noisy(p, G, right, wrong):
     return q * (q + p / n + (p + q / n) * wrong / right)
 
 
+def with_knob(R, kappa):
+    return R - (R.sum(dim=1, keepdim=True) - R) / (R.shape[1] - 1 + kappa)
+
+
+rewards = torch.tensor([[1.0, 0, 0, 1], [1, 1, 1, 1], [0, 0, 0, 1]])
 CHECKS = {
     "19.1": {
         "expected": lambda p, G: p ** (G - 1),
@@ -39,15 +45,47 @@ CHECKS = {
         },
     },
     "19.2": {
-        "expected": times_as_noisy,
-        "inputs": [
-            {"p": 0.9, "G": 8, "right": 1.0, "wrong": 4.0},
-            {"p": 0.5, "G": 3, "right": 2.0, "wrong": 1.0},
-        ],
+        "expected": with_knob,
+        "inputs": [{"R": rewards, "kappa": kappa} for kappa in (0, 7)],
         "mistakes": {
-            "b is p only on average: it varies": (
-                lambda p, G, right, wrong: times_as_noisy(p, np.inf, right, wrong)
+            "the own reward is in b: subtract it from the sum of the group": (
+                lambda R, kappa: R - R.sum(dim=1, keepdim=True) / (R.shape[1] - 1 + kappa)
+            ),
+            "that is the mean of the whole group: the own reward is in b": (
+                lambda R, kappa: R - R.sum(dim=1, keepdim=True) / (R.shape[1] + kappa)
+            ),
+            "that is RLOO: κ is missing": lambda R, kappa: with_knob(R, 0),
+            "the imaginary completions are wrong: they add to the count, not to the sum": (
+                lambda R, kappa: with_knob(R, kappa) - kappa / (R.shape[1] - 1 + kappa)
             ),
         },
     },
+}
+
+
+def share_wrong(advantages, runs=30) -> list[float]:
+    """The logarithm of the share of wrong completions over training: eight prompts whose logits
+    are linear in twelve parameters, groups of eight, updates of length .15."""
+    torch.manual_seed(0)
+    x, theta, curve = torch.randn(runs, 8, 12) / 12**0.5 + 0.5 / 12**0.5, torch.zeros(runs, 12), []
+    for _ in range(121):
+        p = torch.einsum("rnd,rd->rn", x, theta).sigmoid()[:, :, None]
+        curve.append((1 - p).mean().log10().item())
+        R = (torch.rand(runs, 8, 8) < p).float()
+        A = advantages(R.flatten(0, 1), 7).view_as(R)
+        update = torch.einsum("rng,rnd->rd", A * (R - p), x)
+        theta = theta + 0.15 * torch.nn.functional.normalize(update)
+    return curve
+
+
+TRAINED = {
+    "19.2": {
+        "curve": share_wrong,
+        "right": "κ = 7",
+        "mistakes": {
+            "κ = 0: RLOO": lambda R, kappa: with_knob(R, 0),
+            "κ = ∞: A = R": lambda R, kappa: R,
+        },
+        "labels": ("updates", "log10 of the share wrong"),
+    }
 }
