@@ -1,7 +1,7 @@
 """The pictures of lesson 18, and the right answers and usual mistakes of its exercises."""
 
 from functools import partial
-from math import exp, inf, log
+from math import inf, log
 
 import numpy as np
 import torch
@@ -71,16 +71,6 @@ CHECKS = {
             "the other way keeps an error of its own": lambda *ways: groups_needed(
                 *ways[:2], 0, ways[3]
             ),
-        },
-    },
-    "18.3": {
-        "expected": lambda d, T: exp(-T * d**2),
-        "inputs": [{"d": 0.0088, "T": 20}, {"d": 0.5, "T": 3}],
-        "mistakes": {
-            "the tokens' variances add, not their standard deviations": lambda d, T: exp(
-                -((T * d) ** 2)
-            ),
-            "that is E w² alone: E w belongs to it, squared": lambda d, T: exp(-2 * T * d**2),
         },
     },
 }

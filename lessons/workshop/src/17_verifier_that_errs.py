@@ -14,7 +14,7 @@
 # is left is a push of .5 for right ones only: the update of a perfect verifier, halved.
 #
 # In general a wrong completion passes with probability $f$ (false acceptance), here .3, and a right one fails with probability $m$ (false
-# rejection), here .2. Youden's index $J = 1 - f - m$ (not the objective of [lesson 9](09_objective.ipynb)) is 1 for a perfect verifier
+# rejection), here .2. Youden's index $J = 1 - f - m$ is 1 for a perfect verifier
 # and 0 if right and wrong completions pass equally often. Here half of the push is left because $J = .5$.
 
 # %% [fold]
@@ -25,8 +25,8 @@ import torch
 
 from algorithms import dr_grpo, grpo
 from lessons import identity
-from lessons.experiments import erring, estimators, paired
-from lessons.experiments.grid import change, load_runs, markdown, short
+from lessons.experiments import erring, estimators
+from lessons.experiments.grid import change, load_runs, markdown
 from lessons.workshop.kit import check, fill, say, show, trains
 from lessons.workshop.parts.lesson_17 import forms, lags, learning, youden
 
@@ -134,7 +134,7 @@ show(learning(runs))
 #
 # $$\mathbb E[g] = w(\tilde p)\,J\,\nabla p$$
 #
-# So errors shorten a prompt's update by $J$. Where $w$ depends on $\tilde p$, as GRPO's does, they also change how prompts count against each other.
+# GRPO's $w$ depends on $\tilde p$, so errors also change how prompts count against each other.
 # By enumeration of six answers, all groups of three and all verdicts:
 
 # %% [fold]
@@ -160,7 +160,7 @@ for name, script in (("GRPO", grpo), ("Dr. GRPO", dr_grpo)):
 # %% [text]
 # ## What errors cost
 #
-# The mean keeps its direction, but errors also add noise. So do two kinds of errors with the same $J$ cost the same? Three kinds at $J = .4$:
+# The mean keeps its direction, but errors add noise. Do two kinds of errors with the same $J$ cost the same?
 #
 # {=costs()}
 #
@@ -177,8 +177,7 @@ for name, script in (("GRPO", grpo), ("Dr. GRPO", dr_grpo)):
 #
 # $$\mathbb E[\tilde R\,s] = \mathbb E[r(y)\,s] = \nabla\,\mathbb E[r(y)] .$$
 #
-# REINFORCE climbs the share that *passes*, whatever passes. With random errors that share is $f + Jp$, and only $p$ can move. With a rule there may be a
-# shorter way up.
+# So REINFORCE climbs the share that *passes*, whatever passes, and with a rule there may be a shorter way up than being right.
 #
 # **1. The push of a rule.** Take a policy with a few kinds of completions. Their probabilities $\pi$ are a softmax of logits, and kind $i$ passes with
 # probability $r_i$. What is the gradient, in the logits, of the share that passes?
@@ -241,7 +240,7 @@ completions are rejected, the model stops working problems out: it ends at
 # %% [markdown]
 # ## What one can do
 #
-# The reward alone shows no hack: it rises. What helps is to read, and one need not read everything.
+# The reward shows no hack: it rises. Reading does, and one need not read everything.
 #
 # **2. Correct the reward.** You read each completion with probability `rate`, here one in ten, and then know whether it is right. From this and from the
 # verdicts make a reward that is 1 for a right completion and 0 for a wrong one in the mean over whether you read it. Where

@@ -1,15 +1,14 @@
-# %% [markdown] 40 minutes, without the second reading
+# %% [markdown] 38 minutes, without the second reading
 # # 18 · The sampler is not the trainer
 #
-# Real systems sample with one engine and train with another. The model's parameters are the same, the kernels and the precision are not. So
-# each token's probability differs a little between the two, and over a completion the differences multiply. Which weight corrects for this,
-# and what does it cost?
+# Real systems sample with one engine and train with another. The parameters are the same, the kernels and the precision are not. So each
+# token's probability differs a little, and over a completion the differences multiply. Which weight corrects for this, and what does it cost?
 #
-# > **If sampler and trainer give a completion different probabilities, weighting the completion by the ratio of the two makes the mean update right
-# > (if the update sums tokens' gradients). Weights that are capped, or taken token by token, do not.**
+# > **If sampler and trainer give a completion different probabilities, weighting the completion by their ratio makes the mean update right (if the
+# > update sums tokens' gradients). Weights that are capped, or taken token by token, do not.**
 # >
-# > The price is noise, which grows with the length. In training on completions of 20 tokens we saw no effect. With independent errors of the size
-# > of our bfloat16 sampler's, a batch of completions of 9,000 tokens would count as half as many.
+# > The price is noise, which grows with the length. In training on completions of 20 tokens we saw no effect; with our bfloat16 sampler's errors,
+# > if independent, a batch of completions of 9,000 tokens would count as half as many.
 #
 # **The smallest case.** The text *aa* has three tokens: a, a and the end. Each engine gives each token a probability:
 #
@@ -22,7 +21,8 @@
 # Of 100 completions the sampler writes *aa* 4 times. The trainer would write it 8 times. So each of the four must count twice, *in all its
 # tokens*. By the tokens' own weights the first a counts .8 times, less than with no weight at all.
 #
-# From here on the example is all 15 texts of at most three letters. The sampler's logits are the trainer's plus noise.
+# What is lost with other weights? The example from here on: all 15 texts of at most three letters, each an a or a b. The sampler's logits are the trainer's
+# plus noise, far more than real engines have.
 
 # %% [fold]
 from itertools import product
@@ -32,7 +32,7 @@ import numpy as np
 import torch
 
 from lessons.experiments import staleness
-from lessons.experiments.grid import load_runs
+from lessons.experiments.grid import load_runs, markdown
 from lessons.experiments.precision import CORRECTIONS
 from lessons.experiments.staleness import U_4, gap, select, verdicts
 from lessons.workshop.kit import check, show
@@ -100,22 +100,53 @@ def by_cap(*unit, **above):
 ways = {"nothing": ("none",), "tokens, capped at 3": ("token", 3),
         "completions, capped at 3": ("completion", 3), "completions": ("completion",)}
 none, of_tokens, capped, exact = (measure(1.5, *way) for way in ways.values())
-# With the spreads of a completion's w that the last table measures
-near = [measure(distance, "none")[0] for distance in (0.036, 0.146)]
 crossings = groups_needed(*none, *capped), groups_needed(*capped, *exact)
 sampled = token_logps(logits + 1.5 * noise)
 dropped = old.sum(dim=1).exp()[(old - sampled).sum(dim=1).exp() > 3].sum()
 over_length = [measure(1.5, unit, scores=scores / lengths)[0] for unit in ("none", "completion")]
 assert exact[0] < 1e-12 and [f"{x:.2f}" for x in over_length] == ["0.45", "0.50"]
+
+
+def mean_of(name, **settings):
+    return np.mean([run[name] for run in select(runs, **U_4, **settings)])
+
+
+half, eighth = (
+    {what: mean_of(what, sampler=sampler, correction="none")
+     for what in ("spread of tokens", "spread of completions", "length")}
+    for sampler in CORRECTIONS)
+d, length = half["spread of tokens"], half["length"]
+assert f"{d:.4f}" == "0.0088" and round(np.log(2) / d**2, -3) == 9000 and 19 < length < 21
+gaps = [gap(runs, U_4 | {"sampler": sampler, "correction": correction}, U_4)
+        for sampler, corrections in CORRECTIONS.items() for correction in corrections]
+seeds = {len(select(runs, **U_4, sampler=sampler, correction=correction))
+         for sampler, corrections in CORRECTIONS.items() for correction in corrections}
+lowest, highest = np.transpose([one["interval"] for one in gaps])
+assert seeds == {5} and len(gaps) == 5 and (lowest < -0.02).all() and (highest > 0).all()
+assert verdicts(runs, ["bfloat16", "float8"]).count("| held: ") == 2
+spreads = (half["spread of completions"], eighth["spread of completions"], 1.5)
+
+
+def by_noise():
+    rows = []
+    for name, way in ways.items():
+        at = [measure(distance, *way) for distance in spreads]
+        cells = [f"{off:.3f}" if off > 1e-12 else "0" for off, _ in at]
+        rows.append([name, *cells, f"{at[2][1]:.1f}"])
+    return markdown(["weighted", "bfloat16", "float8", "magnified", "its noise"], rows)
+
+
 show(batch_errors(np.geomspace(3, 1e5, 100), dict(zip(ways, (none, of_tokens, capped, exact)))))
 
 # %% [text]
-# *Dr. GRPO's update in groups of two, by what is weighted; 1 is the length of the trainer's mean update. See the right end first: only the blue line goes on down to 0, because its mean is right.
-# The others stop at {=none[0]:.2f}, {=of_tokens[0]:.2f} and {=capped[0]:.2f}: so far off are their means. In a small batch blue, the noisiest, is worst. Capped at 3: a larger
-# weight counts as 3.*
+# *Dr. GRPO's update in groups of two, by what is weighted; 1 is the length of the trainer's mean update. See the right end first: only the blue line goes
+# on down to 0, because its mean is right. In a small batch blue, the noisiest, is worst. Capped at 3: a larger weight counts as 3.*
 #
-# **The picture is a magnifying glass.** With noise as small as between our float32 trainer and a bfloat16 or float8 sampler, the grey line would
-# level off at {=near[0]:.2f} (bfloat16) or {=near[1]:.2f} (float8).
+# **The picture is a magnifying glass.** How far off is the mean update with noise of the size between our float32 trainer and its bfloat16 or float8 copies?
+#
+# {=by_noise()}
+#
+# *Its noise: of one group's magnified update.* With real rounding the mean update is off by {=100 * measure(spreads[0], "none")[0]:.0f} or {=100 * measure(spreads[1], "none")[0]:.0f} % without a weight.
 #
 # ## Why the weight is right
 #
@@ -125,14 +156,13 @@ show(batch_errors(np.geomspace(3, 1e5, 100), dict(zip(ways, (none, of_tokens, ca
 # $$\sum_y \pi_{sampler}(y)\, w(y)\,A\,s(y) = \sum_y \pi_{old}(y)\,A\,s(y)$$
 #
 # ($A$ also holds the mean reward of other completions, the sampler's. It multiplies $w(y)\,s(y)$, whose mean is $\sum_y \pi_{old}(y)\,s(y) = 0$, so it drops
-# out. REINFORCE and Dr. GRPO sum. GRPO's ÷ length spoils it: second reading.)
+# out. GRPO's ÷ length spoils this: second reading.)
 #
-# A token's own weight leaves out the others: the prefix that led to it, and the rest that earns the reward, like the end of *aa*.
+# A token's own weight leaves out the others: the prefix that led to it, and the rest that earns the reward, like the end of *aa*. And a **cap** $C$,
+# $\min(w, C)$, bounds the noise but moves the mean.
 #
-# A **cap** $C$ on the weight, $\min(w, C)$, bounds the noise.
-#
-# **1. The mean update.** What is the mean of $\min(w, C)\,A\,s$ over what the sampler draws, with weights of whole completions? You get all texts that
-# there are: the log-probabilities of their tokens (0 after a text's end), and $A\,s$.
+# **1. The mean update.** What is the mean of $\min(w, C)\,A\,s$ over what the sampler draws, with weights of whole completions? You get the
+# log-probabilities of the tokens of all texts (0 after a text's end), and $A\,s$.
 
 
 # %% [exercise]
@@ -155,7 +185,7 @@ def mean_update(old, sampled, As, C):
 
 
 # %% [text]
-# Your formula gives the second row. Libraries offer the others, too (second reading):
+# So how much is lost? Your formula gives the second row, libraries offer the others, too:
 #
 # | mean off by, with a cap of | 2 | 3 | 10 | no cap |
 # |---|---|---|---|---|
@@ -168,18 +198,9 @@ def mean_update(old, sampled, As, C):
 # ## When does a weight pay?
 #
 # A mean that is off stays off however large the batch is, while the squared noise falls like $1/n$ with the number $n$ of groups. So a batch has the
-# squared error
+# squared error, the square of what the picture shows,
 #
 # $$\text{off}^2 + \text{noise}^2/n$$
-#
-# Its root is what the picture shows:
-#
-# | weighted | off | noise of one group |
-# |---|---|---|
-# | nothing | {=none[0]:.4f} | {=none[1]:.3f} |
-# | tokens, capped at 3 | {=of_tokens[0]:.4f} | {=of_tokens[1]:.3f} |
-# | completions, capped at 3 | {=capped[0]:.4f} | {=capped[1]:.3f} |
-# | completions | 0 | {=exact[1]:.3f} |
 #
 # **2. From which batch on?** The second of two ways to weight is noisier, but its mean is less far off. From how many groups on is its squared
 # error smaller?
@@ -203,96 +224,54 @@ def pays_from(off, noise, other_off, other_noise):
 
 
 # %% [text]
-# Your formula gives the crossings of the picture: a cap of 3 beats no weights from {=np.ceil(crossings[0]):.0f} groups on, and the exact weight beats the cap from
-# {=np.ceil(crossings[1]):.0f} on. **In this example, the larger the batch, the higher the cap that pays.**
+# In the picture a cap of 3 beats no weights from {=np.ceil(crossings[0]):.0f} groups on, and the exact weight beats the cap from {=np.ceil(crossings[1]):.0f} on.
 #
-# In code a capped weight is one line, a constant factor of the loss: **truncated importance sampling**
-# ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)). Without `sum` it is each token's. (`mask` is 0 on the padding.)
+# ## And in a real model?
 #
-# ```python
-# w = ((old_logps - sampler_logps) * mask).sum(dim=1, keepdim=True).exp().clamp(max=C)
-# ```
+# The example's texts are short, and each token adds noise. Let the $\log w$ of $T$ tokens be independent and normal with standard deviation $d$. That of
+# the completion has the variance $Td^2$. So of $n$ weighted completions count
 #
-# ## How much of a batch is left?
+# $$n\,\frac{(\mathbb E w)^2}{\mathbb E w^2} = n\,e^{-Td^2}$$
 #
-# Where weights differ much, most completions hardly count. Of $n$ weighted completions the *effective* number is $n\,(\mathbb E w)^2/\mathbb E w^2$.
-#
-# **3. How much of the batch is left?** Let the $\log w$ of tokens be independent and normal with standard deviation $d$. Which share of a batch of
-# completions of $T$ tokens is effective, without a cap?
-
-
-# %% [exercise]
-def effective_share(d, T):
-    return ...
-
-
-# %% [check]
-check("18.3", effective_share)
-
-# %% [hint]
-# The variances of the tokens add: $\log w$ of a completion has $\tau^2 = T d^2$. If it has the mean $\mu$, then
-# $\mathbb E w = e^{\mu + \tau^2/2}$ and $\mathbb E w^2 = e^{2\mu + 2\tau^2}$.
-
-
-# %% [solution]
-def effective_share(d, T):
-    return np.exp(-T * d**2)
-
-
-# %% [fold]
-def mean_of(name, **settings):
-    return np.mean([run[name] for run in select(runs, **U_4, **settings)])
-
-
-half, eighth = (
-    {what: mean_of(what, sampler=sampler, correction="none")
-     for what in ("spread of tokens", "spread of completions", "length")}
-    for sampler in CORRECTIONS)
-d, length = half["spread of tokens"], half["length"]
-assert f"{d:.4f}" == "0.0088" and round(np.log(2) / d**2, -3) == 9000 and 19 < length < 21
-gaps = [gap(runs, U_4 | {"sampler": sampler, "correction": correction}, U_4)
-        for sampler, corrections in CORRECTIONS.items() for correction in corrections]
-seeds = {len(select(runs, **U_4, sampler=sampler, correction=correction))
-         for sampler, corrections in CORRECTIONS.items() for correction in corrections}
-lowest, highest = np.transpose([one["interval"] for one in gaps])
-assert seeds == {5} and len(gaps) == 5 and (lowest < -0.02).all() and (highest > 0).all()
-assert verdicts(runs, ["bfloat16", "float8"]).count("| held: ") == 2
-
-# %% [text]
 # We sampled with a copy of the policy in bfloat16, and with one whose parameters are in float8. The trainer is in float32.
 #
 # | | bfloat16 | float8 |
 # |---|---|---|
 # | spread (standard deviation) of a token's $w$: $d$ | {=d:.4f} | {=eighth["spread of tokens"]:.3f} |
 # | spread of a completion's $w$ | {=half["spread of completions"]:.3f} | {=eighth["spread of completions"]:.3f} |
-# | share that is effective at $T$ = 20, by your formula | {=np.exp(-20 * d**2):.3f} | {=np.exp(-20 * eighth["spread of tokens"]**2):.2f} |
 #
-# **Length changes this**: at $T$ = {=round(np.log(2) / d**2, -3):,.0f}, with bfloat16's $d$, half of the batch is lost, if tokens are independent.
-# (Ours nearly are: $\sqrt{20} \cdot .0088 = .039$.)
+# **Length changes this**: at $T$ = {=round(np.log(2) / d**2, -3):,.0f}, with bfloat16's $d$, half of the batch is lost. (Are tokens independent? Then the second row would be
+# {=d * 20**0.5:.3f} and {=eighth["spread of tokens"] * 20**0.5:.3f}.)
 #
-# **Our completions, of {=length:.0f} tokens, are too short to show an effect.** We trained GRPO on both kinds of samples, without weights and with
-# completions' weights capped at 2, and on bfloat16 with tokens' weights, too: five arms of five seeds. As predicted, none differs from a float32 sampler: all
-# five 95 % intervals contain 0. But a loss of two points could hide in each, and no weight is exact here: GRPO divides by the length.
-# Longer completions or other kernels may differ more.
+# **Our completions, of {=length:.0f} tokens, are too short to show an effect.** We trained GRPO on both kinds of samples, with no weight and with weights capped
+# at 2: five arms of five seeds. As predicted, none differs from a float32 sampler, but a loss of two points could hide in each, and GRPO divides by
+# the length. Longer completions, other kernels, or mixture-of-experts routing may differ more.
 #
 # ## To remember
 #
-# - Of the weights compared here, only those of whole completions without a cap give the right mean, and only where the update sums scores.
+# - Only weights of whole completions without a cap give the right mean, and only where the update sums scores.
 # - A cap trades noise for a wrong mean. In our example, the larger the batch, the higher the cap that pays.
-# - Print the spread of the completions' weights before you correct for it: over our twenty tokens even float8 has only {=eighth["spread of completions"]:.2f}.
+# - Print the spread of the completions' weights before you correct for it. Our float8's is {=eighth["spread of completions"]:.2f}.
 #
-# ## For a second reading (10 minutes)
+# ## For a second reading (8 minutes)
+#
+# **In code** a capped weight is one line, a constant factor of the loss: **truncated importance sampling**
+# ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)). Without `sum` it is each token's. (`mask` is 0 on the padding.)
+#
+# ```python
+# w = ((old_logps - sampler_logps) * mask).sum(dim=1, keepdim=True).exp().clamp(max=C)
+# ```
 #
 # **What libraries do.** In TRL 1.16 the rows of the table of caps are the values `token_truncate`, `sequence_truncate` and `sequence_mask` of
 # `vllm_importance_sampling_mode`. The default is the last, with a cap of 3. In our example it drops the texts that the trainer would write {=dropped:.0%} of
 # the time; where weights stay near 1 it drops nothing. In verl 0.9.1 `rollout_is` is `token` or `sequence`, capped at 2, and off by default.
 #
 # **Why dividing by the length spoils it.** Divided by its length, a score no longer has mean 0, so the sampler's mean reward stays
-# in the update: in the example GRPO's ÷ length leaves the mean update {=over_length[0]:.2f} of its length off without a weight, and {=over_length[1]:.2f} with it. GRPO's $\sigma$ is that of the sampler's
-# groups, too. So TRL's default, which sums but divides by $\sigma$, is not corrected exactly.
+# in the update: in the example GRPO's ÷ length leaves the mean update {=over_length[0]:.2f} of its length off without a weight, and {=over_length[1]:.2f} with it. GRPO's $\sigma$ is that of the
+# sampler's groups, too.
 #
-# **One ratio for both tasks.** The clip bounds what our updates have moved. The weight corrects for the engines. So the clip should look at
-# $\rho = \pi/\pi_{old}$ alone, where $\pi$ is the trainer's policy now. If one puts the sampler's log-probabilities in place of the old ones, the clip
-# sees $\rho w$, and stops tokens that no update has moved. GSPO ([2507.18071](https://arxiv.org/abs/2507.18071)) clips the mean ratio of a completion, in a published range of 3e-4
-# down and 4e-4 up (our script's is thirty times as wide: [lesson 14](14_staleness.ipynb)). With our bfloat16 the log-ratio per token of completions of {=length:.0f} tokens spreads by about {=10_000 * half["spread of completions"] / length:.0f}e-4, so rounding alone would put most of
-# them outside the published range. (Longer ones stay inside more often.)
+# **One ratio for both tasks.** The clip bounds what our updates have moved; the weight corrects for the engines. If one puts the sampler's
+# log-probabilities in place of the old ones, the clip sees both, and stops tokens that no update has moved. GSPO
+# ([2507.18071](https://arxiv.org/abs/2507.18071)) clips the mean ratio of a completion, in a published range of 3e-4 down and 4e-4 up
+# ([lesson 14](14_staleness.ipynb)). With our bfloat16 the log-ratio per token of completions of {=length:.0f} tokens spreads by about {=10_000 * half["spread of completions"] / length:.0f}e-4: rounding alone would put
+# most of them outside.
