@@ -26,7 +26,7 @@ import torch
 from algorithms import dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import erring, estimators
-from lessons.experiments.grid import change, load_runs, markdown
+from lessons.experiments.grid import change, load_runs, markdown, short
 from lessons.workshop.kit import check, fill, say, show, trains
 from lessons.workshop.parts.lesson_17 import forms, lags, learning, youden
 
@@ -106,7 +106,7 @@ read = 50  # of each kind, at t = .4, a = .9, b = .1: slopes of J in a and b, on
 audited = youden(0.4, 0.9, 0.1)
 in_a, in_b = youden(0.4, 0.9 + 1e-6, 0.1) - audited, youden(0.4, 0.9, 0.1 + 1e-6) - audited
 within = 1.96 * 0.3 * np.hypot(in_a, in_b) / 1e-6 / read**0.5
-assert f"{within:.2f}" == "0.13"
+assert short(within, 2) == ".13"
 by_noise = [times(*erring.errors(0.4, made).values()) ** -0.5 for made in NAMES]
 of_runs = [slope("clipped", "AdamW", made) for made in NAMES]
 assert np.abs(np.subtract(of_runs, by_noise) - 0.11).max() < 0.02 and of_runs[0] > 0.8

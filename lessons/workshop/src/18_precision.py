@@ -229,7 +229,8 @@ def pays_from(off, noise, other_off, other_noise):
 # ## And in a real model?
 #
 # The example's texts are short, and each token adds noise. Let the $\log w$ of $T$ tokens be independent and normal with standard deviation $d$. That of
-# the completion has the variance $Td^2$. So of $n$ weighted completions count
+# the completion then has the variance $\tau^2 = Td^2$ and some mean $\mu$, so $\mathbb E w = e^{\mu + \tau^2/2}$ and $\mathbb E w^2 = e^{2\mu + 2\tau^2}$. Of $n$
+# weighted completions the *effective* number is
 #
 # $$n\,\frac{(\mathbb E w)^2}{\mathbb E w^2} = n\,e^{-Td^2}$$
 #

@@ -282,8 +282,8 @@ def advantages(R, kappa):
 #
 # ## To remember
 #
-# - Right completions are enough for the gradient of one prompt. With $A = R$ all-right groups bring the share $p^{G-1}$ of it. A group's mean silences
-#   them.
+# - Right completions are enough for the gradient of one prompt. With $A = R$ all-right groups bring a share of it, near $p = 1$ most. A group's mean
+#   silences them.
 # - In our runs, on two small tasks and each rule at its own rate, $A = R$ ended highest, and all-right groups gave a part of its lead.
 # - In practice: log the share of all-right groups. Where it is large, try $A = R$ at a rate of its own.
 #
