@@ -213,7 +213,7 @@ def limit_at_half(G):
 
 
 # The limit is 3 - 4/G: 1 in groups of two, 2.5 in groups of eight, 3 in large ones.
-# (For every p: lesson 19.)
+# (For every p: lesson 19, second reading.)
 
 
 # %% [text]
