@@ -8,20 +8,6 @@ from matplotlib.figure import Figure
 from lessons.workshop.kit import BLUE, ORANGE, new_figure, ticks
 
 
-def three_rules(titles: list, table: dict) -> Figure:
-    """The cosines of rules (rows) in models, by their titles (panels): mean, lowest and highest.
-    table: by rule, (models, repetitions)."""
-    figure, axes = new_figure(9.5, 2.3, columns=len(titles), sharey=True)
-    rows = [2, 1, 0]
-    for axis, title, values in zip(axes, titles, zip(*table.values())):
-        for y, cosines, color in zip(rows, values, (BLUE, BLUE, ORANGE)):
-            axis.hlines(y, cosines.min(), cosines.max(), color=color)
-            axis.plot(cosines.mean(), y, "o", color=color)
-        axis.set(title=title, xlabel="cosine with the mean ∇p", xlim=(0.5, 0.9), ylim=(-0.5, 2.5))
-        axis.set_yticks(rows, table)
-    return figure
-
-
 def mean_squares(p: float, ratio: float) -> Figure:
     """The mean square of (R - b) s against the constant b, over that of the best b. ratio: the mean
     squared length of wrong scores over that of right ones."""
@@ -48,10 +34,11 @@ def mean_squares(p: float, ratio: float) -> Figure:
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
-def limit_at_half(G, variance=lambda G: 1 / 4 / (G - 1), twice=1):
-    """The ratio of squared lengths at which the mean of the others is as noisy as nothing, at
-    p = 1/2; with another variance of that mean, or not counted twice, a wrong one."""
-    return (3 / 4 - twice * variance(G)) / (1 / 4 + variance(G))
+def limit_in_groups(p, G, variance=lambda p, G: p * (1 - p) / (G - 1), twice=1):
+    """The ratio of squared lengths at which the mean of the others is as noisy as nothing; with
+    another variance of that mean, or not counted twice, a wrong one."""
+    q, v = 1 - p, variance(p, G)
+    return p * (1 - q**2 - twice * v) / (q * (p**2 + v))
 
 
 def completions_for(target, cosine, n):
@@ -61,14 +48,14 @@ def completions_for(target, cosine, n):
 
 CHECKS = {
     "13.1": {
-        "expected": limit_at_half,
-        "inputs": [{"G": 2}, {"G": 5}, {"G": 8}],
+        "expected": limit_in_groups,
+        "inputs": [{"p": 0.5, "G": 2}, {"p": 0.2, "G": 5}, {"p": 0.7, "G": 8}],
         "mistakes": {
-            "3 holds for a constant b; this one varies": lambda G: 3,
+            "1 + 1/q holds for a constant b; this one varies": lambda p, G: 1 + 1 / (1 - p),
             "b is the mean of the G − 1 others": partial(
-                limit_at_half, variance=lambda G: 1 / 4 / G
+                limit_in_groups, variance=lambda p, G: p * (1 - p) / G
             ),
-            "(1 − b)² has the variance in its mean, too": partial(limit_at_half, twice=0),
+            "(1 − b)² has the variance in its mean, too": partial(limit_in_groups, twice=0),
         },
     },
     "13.2": {

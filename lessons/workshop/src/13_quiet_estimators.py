@@ -1,16 +1,14 @@
-# %% [markdown] 40 minutes, without the second reading
+# %% [markdown] 38 minutes, without the second reading
 # # 13 · Which estimator is quiet?
 #
 # REINFORCE pushes a completion along its *score* $s$, the gradient of its log-probability, times its reward. Dr. GRPO first subtracts the mean
-# reward of the group. GRPO then also divides by σ, the standard deviation of the group's rewards. For one prompt all three push along
-# $\nabla p$ on average, the gradient of its success probability ([lesson 7](07_group_size.ipynb)). A single batch is noisy. Does subtracting the mean
-# make it quieter?
+# reward of the group. For one prompt both push along $\nabla p$ on average, the gradient of its success probability
+# ([lesson 7](07_group_size.ipynb)). A single batch is noisy. Does subtracting the mean make it quieter?
 #
-# > **Subtracting the mean reward makes one prompt's update quieter as long as its wrong completions' scores are not much longer than its right ones': with
-# > half right, in groups of eight, up to 2.5 times their mean squared length.**
+# > **Subtracting the mean reward makes one prompt's update quieter, unless the scores of its wrong completions are much longer than those of its right
+# > ones: with half right, in groups of eight, more than 2.5 times in mean square.**
 # >
-# > In two of our three base models they are typically longer. There subtracting the mean lowered the cosine between a batch's update and the
-# > mean gradient of many prompts by .07 and .15; in the third it raised it by .15.
+# > Quieter did not mean better. On two tasks we also trained with both rules, and what this ratio chose ended higher on one of them.
 #
 # **The smallest case.** Half of a prompt's completions are right. With a number $b$ subtracted from the rewards, a right completion adds $(1-b)\,s$
 # to the update, a wrong one $-b\,s$. For every constant $b$ the mean is $\nabla p$ ([lesson 1](01_score_function.ipynb)): the signal. The rest is noise, so the
@@ -21,7 +19,16 @@
 # | wrong scores long | ½ · 1 = **.5** | ½ · ¼ · 1 + ½ · ¼ · 4 = .625 | ½ · 4 = 2 |
 # | right scores long | ½ · 4 = 2 | ½ · ¼ · 4 + ½ · ¼ · 1 = .625 | ½ · 1 = **.5** |
 #
-# It pays to ignore the noisy kind. Both cases occur in our models:
+# It pays to ignore the noisy kind.
+#
+# ## The ratio that decides
+#
+# How much noisier must it be? Let a prompt be solved with probability $p$, and let $q = 1 - p$. The mean $\|s\|^2$ is $a_+$ for right completions and
+# $a_-$ for wrong ones. Then
+#
+# $$\mathbb E\,\|(R-b)\,s\|^2 = p\,(1-b)^2\,a_+ + q\,b^2\,a_-$$
+#
+# With $b = 0$ only $p\,a_+$ is left. When is that less than with the mean reward, $b = p$?
 
 # %% [fold]
 from itertools import product
@@ -34,8 +41,8 @@ from lessons import identity
 from lessons.experiments import estimators, weights
 from lessons.experiments.grid import load_runs, markdown
 from lessons.experiments.paired import difference
-from lessons.workshop.kit import check, knob, show
-from lessons.workshop.parts.lesson_13 import mean_squares, three_rules
+from lessons.workshop.kit import check, knob
+from lessons.workshop.parts.lesson_13 import limit_in_groups, mean_squares
 
 STUDENTS = {task: task for task in weights.TASKS} | {"slips": estimators.SLIPS}
 results = load_runs(estimators.RESULTS)
@@ -53,12 +60,11 @@ def by_seed(student, step, name):
 columns = [(name, step) for name in STUDENTS for step in (0, 20)]
 rules = ("σ^1", "σ^2", "no baseline")
 table = {name: np.array([cosine(*column, name) for column in columns]) for name in rules}
-titles = [f"{name}\n{kind} scores longer" for name, kind in zip(STUDENTS, ("wrong", "right", "wrong"))]
-named = {"− mean, ÷ σ": "σ^1", "− mean": "σ^2", "nothing": "no baseline"}
-show(three_rules(titles, {rule: np.array([by_seed(student, 0, name) for student in STUDENTS])
-                          for rule, name in named.items()}))
+for student in STUDENTS:  # the repetitions agree
+    nothing, mean = (by_seed(student, 0, name) for name in ("no baseline", "σ^2"))
+    assert nothing.min() > mean.max() or mean.min() > nothing.max()
 change_by_mean = table["σ^2"] - table["no baseline"]
-assert [*change_by_mean[::2].round(2)] == [-0.07, 0.15, -0.15]  # the box
+assert [*change_by_mean[::2].round(2)] == [-0.07, 0.15, -0.15]  # the last table
 below = by_seed("expressions", 20, "no baseline") < by_seed("expressions", 20, "σ^2")
 assert below.sum() == 2 and len(below) == 3  # the repetitions disagree
 assert max(abs(table["σ^1"] - table["σ^2"])) <= 0.015
@@ -73,23 +79,7 @@ def worth(first, second):
     return (1 / table[first]**2 - 1) / (1 / table[second]**2 - 1)
 
 
-# %% [text]
-# *Three small models before training, and three rules: rewards as they are (REINFORCE); minus the mean (Dr. GRPO); then ÷ σ (GRPO without ÷ length). A dot is
-# the mean cosine between a batch's update (256 completions) and the mean of ∇p over prompts; its line spans three repetitions. See first "nothing": ahead
-# where wrong scores are longer, behind where right ones are.*
-#
-# *Arithmetic*: one right answer, many different wrong guesses. *Expressions*: `39?` asks for any expression with this value, such as
-# `#12+27`, and the usual wrong answer repeats the number. *Slips*: the same task, but the model miscalculates in many ways.
-#
-# ## The ratio that decides
-#
-# Let a prompt be solved with probability $p$, and let $q = 1 - p$. The mean $\|s\|^2$ is $a_+$ for right completions and $a_-$ for wrong ones. Then
-#
-# $$\mathbb E\,\|(R-b)\,s\|^2 = p\,(1-b)^2\,a_+ + q\,b^2\,a_-$$
-#
-# With $b = 0$ only $p\,a_+$ is left. When is that less than with the mean reward, $b = p$?
 
-# %% [fold]
 def moments(stage):
     """p, v₊, v₋, |Δm|² of each prompt, from both halves: (seeds, prompts, halves, 4)."""
     rows = [[[[k / (n // 2), *half[0][:3]]
@@ -98,28 +88,25 @@ def moments(stage):
     return np.array(rows, dtype=float)
 
 
-def short(x):
-    return f"{x:.{2 if x < 1 else 1 if x < 10 else 0}f}"
-
-
-rows = []
+rows, last = [], []
 says = {True: "subtract nothing", False: "subtract"}
-for where, stage in stages.items():
-    prompts = [prompt for run in stage for prompt in run["of prompts"]]
+for i, student in enumerate(STUDENTS):
+    stage = stages[student, 0]
     p, v_right, v_wrong, dm = np.moveaxis(moments(stage), -1, 0)
-    a_right, a_wrong = v_right + (1 - p) ** 2 * dm, v_wrong + p**2 * dm
-    best = p * a_right / (p * a_right + (1 - p) * a_wrong)  # below p / 2, b = 0 is quieter
-    zero = np.mean((best < p / 2)[~np.isnan(best)])
-    p, ratio = np.median(p).round(2), np.nanmedian(a_wrong / a_right)
-    if where[1] == 0:
-        limit = 1 + 1 / (1 - p)
-        assert (ratio > limit) == (zero > 0.5)
-        numbers = f"{p:.2f}", short(limit), short(ratio), f"{100 * zero:.0f} %"
-        rows.append([where[0], *numbers, says[bool(zero > 0.5)]])
-for row, trained in zip(rows, (says[True], says[True], "not trained")):
+    ratio = (v_wrong + p**2 * dm) / (v_right + (1 - p) ** 2 * dm)
+    beyond = np.mean(ratio > limit_in_groups(p, estimators.G))
+    p, ratio = np.median(p).round(2), np.median(ratio)
+    limit, choice = limit_in_groups(p, estimators.G), says[bool(beyond > 0.5)]
+    assert (ratio > limit) == (ratio > 1 + 1 / (1 - p)) == (beyond > 0.5)
+    rows.append([student, f"{p:.2f}", f"{limit:.1f}", f"{ratio:.2g}", f"{100 * beyond:.0f} %"])
+    cosines = [f"{table[name][2 * i]:.3f}" for name in ("σ^2", "no baseline")]
+    assert (cosines[1] > cosines[0]) == (beyond > 0.5)
+    last.append([student, choice, *cosines])
+sides = markdown(["before training", "$p$", "limit, $G = 8$", "$a_-/a_+$", "prompts above their limit"], rows)
+for row, trained in zip(last, (says[True], says[True], "not trained")):
     row.append(trained)  # lesson 19's first table
-heads = ["before training", "$p$", "$1 + 1/q$", "$a_-/a_+$", "quieter with $b = 0$"]
-predicted = markdown([*heads, "the rule says", "ended higher in training"], rows)
+heads = "", "the ratio says", "cosine, subtracted", "cosine, nothing", "ended higher in training"
+verdict = markdown(heads, last)
 
 
 runs = load_runs(weights.RESULTS)
@@ -161,7 +148,7 @@ dropped = gaps(("σ, k < G − 2", True), ("σ^1", True), 0.016)
 costs = [-100 * gap["difference"] for gap in dropped[::2]]
 
 
-knob(mean_squares, p=(0.1, 0.9, 0.2, 0.5), ratio=[8, 0.125, 0.5, 1, 2, 3, 5, 11, 32])
+knob(mean_squares, p=(0.1, 0.9, 0.2, 0.5), ratio=[2, 0.125, 0.5, 1, 3, 5, 8, 11, 32])
 pi = torch.tensor([0.5, -0.3, 0.1, 0.9, -1.2, 0.0], dtype=torch.float64).softmax(dim=0)
 R = torch.tensor([1.0, 1, 0, 0, 0, 0], dtype=torch.float64)
 squared, p = (torch.eye(6, dtype=torch.float64) - pi).square().sum(dim=1), pi @ R
@@ -170,12 +157,11 @@ groups = torch.tensor([*product(range(6), repeat=3)])
 A = rloo.compute_advantages(rewards=R[groups])
 exact = (pi[groups].prod(dim=1)[:, None] * A**2 * squared[groups]).sum() / 3
 # The mean of the others: the mean square of p, and its own noise
-expected = (1 - p) ** 2 * right + p**2 * wrong + p * (1 - p) / 2 * (right + wrong)
+v, sizes = p * (1 - p) / 2, np.array([2, 8, 100])
+expected = (1 - p) ** 2 * right + p**2 * wrong + v * (right + wrong)
 assert abs(exact / expected - 1) < 1e-12
-ps, others = np.array([0.5, 0.5, 1 / 8, 0.5, 0.9]), np.array([1, 7, 7, 7, 7])
-own = ps * (1 - ps) / others
-limit = ps * (1 - (1 - ps) ** 2 - own) / ((1 - ps) * (ps**2 + own))  # of a₋/a₊, by `expected`
-assert np.allclose(limit, [1, 2.5, 1, 1.6**2, 3.3**2], rtol=0.03) and round(limit[-1], 1) == 10.7
+at_limit = p * ((1 - p) ** 2 + v) + (1 - p) * (p**2 + v) * limit_in_groups(p, 3)
+assert abs(at_limit / p - 1) < 1e-12 and np.allclose(limit_in_groups(0.5, sizes), 3 - 4 / sizes)
 
 # %% [markdown]
 # *The mean square at each constant $b$, over that at the best, $b^*$: lower is quieter. See first that $b = p$ lies below $b = 0$; then raise the ratio
@@ -185,49 +171,48 @@ assert np.allclose(limit, [1, 2.5, 1, 1.6**2, 3.3**2], rtol=0.03) and round(limi
 #
 # $$\frac{a_-}{a_+} > 1 + \frac1q$$
 #
-# At $p = ½$ the limit is 3: subtracting the mean pays for most ratios. That is for a constant $b$.
+# At $p = ½$ the limit is 3: subtracting the mean pays for most ratios. That is for a constant $b$. In a group $b$ varies, which costs noise.
 #
-# **1. In a group the limit is lower, because $b$ varies.** Let $b$ be the mean of the $G - 1$ other rewards: it does not depend on the own reward, and
+# **1. The limit in a group.** Let $b$ be the mean of the $G - 1$ other rewards: it does not depend on the own reward, and
 # has the mean $p$ and the variance $pq/(G-1)$. (Dr. GRPO's own mean changes only the length of the step: [lesson 3](03_group_baseline.ipynb).) Assume that
-# a group's update is mostly noise; then the mean square decides again. At $p = ½$, from which $a_-/a_+$ on is $b = 0$ quieter? (At $G = 8$: 2.5, as in
+# a group's update is mostly noise; then the mean square decides again. From which $a_-/a_+$ on is $b = 0$ quieter? (At $p = ½$, $G = 8$: 2.5, as in
 # the claim.)
 
 
 # %% [exercise]
-def limit_at_half(G):
-    """The ratio a₋/a₊ above which subtracting nothing is quieter, at p = ½."""
+def limit_in_groups(p, G):
+    """The ratio a₋/a₊ above which subtracting nothing is quieter."""
     return ...
 
 
 # %% [check]
-check("13.1", limit_at_half)
+check("13.1", limit_in_groups)
 
 # %% [hint]
 # $\mathbb E[b^2]$ is $p^2$ plus the variance of $b$. What is $\mathbb E[(1-b)^2]$? Put both into the formula for the mean square.
 
 
 # %% [solution]
-def limit_at_half(G):
-    square = 1 / 4 + 1 / 4 / (G - 1)  # the mean of b², and of (1 - b)²
-    return (1 - square) / square
+def limit_in_groups(p, G):
+    q, variance = 1 - p, p * (1 - p) / (G - 1)
+    return p * (1 - q**2 - variance) / (q * (p**2 + variance))
 
 
-# The limit is 3 - 4/G: 1 in groups of two, 2.5 in groups of eight, 3 in large ones.
-# (For every p: lesson 19, second reading.)
+# At p = ½ it is 3 - 4/G: 1 in groups of two, 2.5 in groups of eight, 3 in large ones.
 
 
 # %% [text]
-# Which side are our models on? Medians over {=len(results[0]["of prompts"])} held-out prompts and {=seeds} repetitions, and the limit for a constant $b$ at the median $p$:
+# ## Three models, and what quiet is worth
 #
-# {=predicted}
+# Which side are real prompts on? *Arithmetic*: one right answer, many different wrong guesses. *Expressions*: `39?` asks for any expression with this
+# value, such as `#12+27`, and the usual wrong answer repeats the number. *Slips*: arithmetic again, but the model miscalculates in many ways. Medians over
+# {=len(results[0]["of prompts"])} held-out prompts and {=seeds} repetitions (lesson 19 measures anew, so its medians differ a little), and your limit at the median $p$:
 #
-# "Quieter with $b = 0$" counts prompts, and agrees with the orange dots. The last column is [lesson 19](19_which_baseline.ipynb)'s, each rule at a
-# learning rate of its own. **It agrees with the rule in one of two: quieter need not train better.**
+# {=sides}
 #
-# ## What is it worth?
-#
-# Noise can be paid for with completions. A batch of $n$ completions has the noise of one, over $\sqrt n$. The cosine is about the signal over the
-# length of the update:
+# To see whether a batch of many prompts is quieter, too, take the cosine between its update and the mean of $\nabla p$ over prompts: 1 without noise.
+# Noise can be paid for with completions: a batch of $n$ has the noise of one, over $\sqrt n$. The cosine is about the signal over the
+# length of the update, so
 #
 # $$\cos^2 \approx \frac{\text{signal}^2}{\text{signal}^2 + \text{noise}^2/n}$$
 #
@@ -254,29 +239,32 @@ def completions_for(target, cosine, n):
 
 
 # %% [text]
-# By your formula, to be as quiet, Dr. GRPO needs {=worth("σ^2", "no baseline")[0]:.1f} times as many completions as REINFORCE on arithmetic and {=worth("σ^2", "no baseline")[4]:.1f} times on slips. On
-# expressions REINFORCE needs {=worth("no baseline", "σ^2")[2]:.1f} times as many as Dr. GRPO.
+# ## What the ratio says, and what trained better
 #
-# ## ÷ σ hardly matters
+# {=verdict}
 #
-# We have compared two of the three rules. GRPO's third step divides by $\sigma = \sqrt{k(G-k)}/G$, if $k$ of $G$ completions are right: one number for the
-# whole group, which changes only how much the group counts in the batch. In groups of eight σ runs from $\sqrt7/8$ ($k = 1$) to $4/8$ ($k = 4$): a
-# factor of $4/\sqrt7 = 1.51$ at most. The upper two dots of the picture hardly differ.
+# *Cosines: batches of 256 completions in groups of eight, means of {=seeds} repetitions, whose ranges do not overlap. Training: [lesson 19](19_which_baseline.ipynb), each rule at a learning rate
+# of its own.*
 #
-# ## The limit: a batch has many prompts
+# **The ratio names the quieter rule**, here for all three models. By your formula Dr. GRPO needs {=worth("σ^2", "no baseline")[0]:.1f} times as many completions as
+# REINFORCE on arithmetic to be as quiet, and {=worth("σ^2", "no baseline")[4]:.1f} times on slips; on expressions REINFORCE needs {=worth("no baseline", "σ^2")[2]:.1f} times as many.
 #
-# The rule is about one prompt's noise. For whole batches it named the quieter rule in five of six cases: three models, before training and after 20
-# steps of GRPO (means of three repetitions; in the sixth these disagree). All models are small.
+# **Quieter need not train better:** on expressions the noisier rule ended higher. So let the ratio tell you which rule can do with a smaller batch, and a
+# training run which rule to use. All models are small.
 #
 # ## To remember
 #
-# - For one prompt $b = 0$ is quieter than $b = p$ exactly if $a_-/a_+ > 1 + 1/q$: ignore the noisy kind. In groups the limit is lower.
-# - ÷ σ only changes how much whole groups count, at $G = 8$ by a factor of 1.51 at most.
-# - A higher cosine saves completions: the number needed grows like $\cos^2/(1 - \cos^2)$. It does not say which rule trains better; only a training run does.
+# - Ignore the noisy kind: for one prompt and a constant $b$, subtracting nothing is quieter exactly if $a_-/a_+ > 1 + 1/q$. In groups the limit is lower.
+# - A higher cosine saves completions: the number needed grows like $\cos^2/(1 - \cos^2)$.
+# - Neither says which rule trains better: only a training run does.
 #
 # ## For a second reading (12 minutes): does quiet mean fast?
 #
-# **σ or σ²: small differences, both ways.** As a group's weight σ makes GRPO, σ² Dr. GRPO. We trained with either, every optimizer step scaled
+# **After 20 steps of GRPO** the ratio still names the rule with the higher mean cosine on arithmetic and slips. On expressions, where the median prompt is near
+# its limit, it does not.
+#
+# **÷ σ hardly matters.** GRPO also divides by $\sigma = \sqrt{k(G-k)}/G$, if $k$ of $G$ completions are right. That changes only how much a whole group counts,
+# in groups of eight by $4/\sqrt7 = 1.51$ at most; cosines change by .015 at most. We trained with either, every optimizer step scaled
 # to one length: ten seeds, two tasks, three lengths of step, with and without ÷ length. None of {=len(of_two)} comparisons exceeds {=largest:.1f} points of accuracy.
 #
 # **÷ length** (`grpo.py`) matters more. On arithmetic before training, where wrong completions are short and noisy, it lowers the cosine from {=table["σ^1"][0]:.2f} to {=averaged[0]:.2f}.
