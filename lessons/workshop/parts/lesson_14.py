@@ -17,27 +17,9 @@ from lessons.experiments.staleness import (
     UNWEIGHTED,
     select,
 )
-from lessons.workshop.kit import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    RED,
-    new_figure,
-    ticks,
-)
-from lessons.workshop.parts.drawing import key
+from lessons.workshop.kit import BLUE, GREEN, GREY, PURPLE, new_figure, ticks
 from lessons.workshop.parts.lesson_04 import gradient
 
-STYLES = {  # colour and line of each loss
-    "GRPO": (BLUE, "-"),
-    "GSPO": (ORANGE, "--"),
-    "CISPO": (GREEN, "-"),
-    "SAPO": (PURPLE, "-."),
-    "GMPO": (RED, ":"),
-    "DPPO": ("black", (0, (5, 1, 1, 1, 1, 1))),
-}
 ARMS = {  # what each of four arms does: its name in the runs, and its colour
     "neither": (OLD, GREY),
     "weight": (CISPO, GREEN),
@@ -54,34 +36,6 @@ def factor(loss: Callable, ratio: Tensor, p: float, sign: float) -> Tensor:
     logps = (old_logps + ratio.log().view(-1, 1)).requires_grad_()
     value = loss(logps=logps, old_logps=old_logps, **batch)
     return -sign * len(ratio) * torch.autograd.grad(value, logps)[0].flatten()
-
-
-def factors(losses: dict, p: float, sign: float) -> Figure:
-    """The factors of all losses against the ratio, for advantages of a sign: of those that stop
-    tokens, and of those that do not."""
-    figure, panels = new_figure(9.6, 3.9, columns=2)
-    stop = ("GRPO", "GSPO", "GMPO", "DPPO")
-    for axis, names, end in zip(panels, (stop, ("CISPO", "SAPO")), (2.7, 6.7)):
-        ends = np.log(0.4), np.log(min(end, 1 / p))
-        ratio = torch.linspace(*ends, 1500, dtype=torch.float64).exp()
-        axis.plot(ratio, ratio, color=GREY, linewidth=6, alpha=0.35)
-        for i, name in enumerate(names):
-            color, line = STYLES[name]
-            values = factor(losses[name], ratio, p, sign)
-            axis.plot(ratio, values, linestyle=line, color=color)
-            if values.min() == 0:  # it stops
-                edge, side = (-1, "right") if sign > 0 else (0, "left")
-                last = ratio[values > 0][edge]
-                axis.text(last, 0.1 + 0.5 * i, name, color=color, rotation=90, ha=side)
-        axis.plot(1, 1, "o", color="black", zorder=5)
-        key(axis, {"the ratio itself": GREY} | {name: STYLES[name][0] for name in names}, 0.05)
-        axis.set(xscale="log", xlim=(0.4, end), ylim=(-0.03 * end, end), xlabel="ratio")
-    panels[0].set(ylabel="factor of A ∇log π")
-    panels[0].set_title(f"A {'>' if sign > 0 else '<'} 0, p = {p}: these stop the token")
-    panels[1].set_title("These do not stop it")
-    ticks(panels[0].xaxis, [".4", ".6", ".8", "1", "1.25", "1.6", "2", "2.5"])
-    ticks(panels[1].xaxis, [".4", ".6", "1", "2", "3", "4", "5", "6"])
-    return figure
 
 
 def distance_and_end(runs: list[dict]) -> Figure:
