@@ -129,9 +129,6 @@ CHECKS = {
             "σ doubles, too: DAPO's advantage is not doubled": (
                 lambda k, lengths, C: placed(k, lengths, C) * [1, 2]
             ),
-            "1 - mean doubles, too: DAPO's advantage is not halved": (
-                lambda k, lengths, C: placed(k, lengths, C) * [1, 0.5]
-            ),
             "Dr. GRPO: by C, not by the completion's own length": (
                 lambda k, lengths, C: placed(k, lengths, lengths[0])
             ),

@@ -7,8 +7,8 @@
 #
 # > **The methods differ in two things: who writes the completions, and the number that multiplies each token's score, divisors included.**
 # >
-# > The writer can set the pace. In a toy of five answers, with one divisor and one learning rate, a hard prompt's success probability
-# > after 30 updates is .92 if the policy writes, .08 if the frozen base does.
+# > The writer can set the pace. In a toy, 30 updates bring a hard prompt from .02 to .92 if the policy writes; if the frozen base does, to .08 with the
+# > same divisor, and with RFT's own to .24 (half of its batch solved) or .99 (alone).
 #
 # **The smallest case.** A prompt has two completions of four tokens: `#22∎` is right, `#29∎` is wrong (∎: the end). The policy is still the base.
 #
@@ -99,6 +99,16 @@ shown = {  # who writes the completions; they, their rewards, and their coeffici
             "All tokens of the teacher, alike."),
 }
 
+updates = [lesson_12.online_update, lesson_12.sampled_update, lesson_12.kept_update,
+           partial(lesson_12.sampled_update, times=2)]  # of the batch half is kept
+hard, easy = ([f"{lesson_12.success(update, p)[30]:.2f}" for update in updates]
+              for p in (0.02, 0.5))
+online, rft = (np.array(lesson_12.success(updates[i])) for i in (0, 3))
+overtakes = int((online > rft).argmax())
+assert hard == ["0.92", "0.08", "0.99", "0.24"]  # the box
+assert (online[1:overtakes] < rft[1:overtakes]).all() and (online > rft)[overtakes:].all()
+
+
 def show_method(method="GRPO"):
     writer, data, rewards, w, note = shown[method]
     title = f"{method}: completions of {writer}"
@@ -125,96 +135,33 @@ knob(show_method, method=list(shown))
 #
 # ## The methods
 #
-# So we know a method once we know its completions and its $w$. $R_i$ is the reward of a completion, 1 or 0, and $A_i$ its advantage ($A_{i,t}$:
-# of a token). A group has $G$ completions.
+# So we know a method once we know its completions and its $w$. Take DPO. For a chosen and a rejected completion its loss is
 #
-# | method | completions from | judged by | $w_{i,t}$ in the first update |
-# |---|---|---|---|
-# | SFT | a teacher | the teacher | $1/\text{tokens}$ |
-# | RFT | the frozen base | a rule | $R_i/\text{tokens kept}$ |
-# | DPO, one pair | the frozen base | a rule or people | $\pm\beta\,\text{sigmoid}(-\beta \cdot \text{margin})$: + chosen, − rejected |
-# | PPO | the policy | a critic, and a rule or a reward model | $A_{i,t}/\text{tokens}$ |
-# | GRPO | the policy | a rule or a reward model | $\big(A_i + \beta\,(u_{i,t} - 1)\big)/(G\,\lvert y_i\rvert)$ |
+# $$L = -\log \text{sigmoid}(\beta m), \qquad m = \sum_t \big(\ell_{+,t} - \ell^{ref}_{+,t}\big) - \sum_t \big(\ell_{-,t} - \ell^{ref}_{-,t}\big)$$
 #
-# - *Margin*: $\log \pi_\theta/\pi_{ref}$ of the chosen completion minus that of the rejected one, each summed over tokens. The reference $\pi_{ref}$ is the
-#   base. $\text{sigmoid}(z) = 1/(1+e^{-z})$.
+# with the *margin* $m$, the base as the reference and $\text{sigmoid}(z) = 1/(1+e^{-z})$. So $-\partial L/\partial m = \beta\,\text{sigmoid}(-\beta m)$, and $m$ contains each
+# $\ell$ once, with + if chosen and − if rejected: that is the third row. $R_i$ is the reward of a completion, 1 or 0, and $A_i$ its advantage
+# ($A_{i,t}$: of a token). A group has $G$ completions.
+#
+# | method | completions from | $w_{i,t}$ in the first update |
+# |---|---|---|
+# | SFT | a teacher | $1/\text{tokens}$ |
+# | RFT | the frozen base | $R_i/\text{tokens kept}$ |
+# | DPO, one pair | the frozen base | $\pm\beta\,\text{sigmoid}(-\beta m)$ |
+# | PPO | the policy | $A_{i,t}/\text{tokens}$ |
+# | GRPO | the policy | $\big(A_i + \beta\,(u_{i,t} - 1)\big)/(G\,\lvert y_i\rvert)$ |
+#
+# - Who judges (a rule, people, a reward model, PPO's critic) acts through $w$ alone.
 # - $u_{i,t}$ is a token's $\pi_{ref}/\pi_\theta$; its term is GRPO's KL penalty ([lesson 4](04_kl.ipynb)). DPO and GRPO have each a β of their own,
 #   which ties the policy to the base.
-# - PPO's critic is a second network with a loss of its own, which moves no token.
+# - From the second update on, PPO and GRPO multiply $A$ by a token's ratio $\rho = \pi_\theta/\pi_{old}$, with the policy $\pi_{old}$ that sampled it, and their clip
+#   sets some products to 0. (Checked on a real model: second reading.)
 #
 # The first three methods train on a fixed set of completions (*offline*), the last two on the policy's own, new in every batch (*online*).
 # REINFORCE, $w = R_i/(GC)$ with the limit $C$ on tokens, is online RFT, up to its divisor.
 
 # %% [markdown]
-# ## Check on a real model
-#
-# The table is for the first update. From the second on, PPO and GRPO multiply $A$ by a token's ratio $\rho = \pi_\theta/\pi_{old}$, with the policy
-# $\pi_{old}$ that sampled it, and their clip sets some products to 0. Autograd gives each loss's gradient and each score: is the weighted sum the
-# gradient in both?
-
-# %% [fold]
-def sft_loss(data):
-    ids = torch.cat([data.prompt_ids, data.completion_ids], dim=1)
-    logits = policy(input_ids=ids).logits[:, data.prompt_ids.shape[1] - 1 : -1]
-    return F.cross_entropy(logits[data.mask], data.completion_ids[data.mask])  # token mean
-
-def dpo_loss(pair):
-    """pair: a rollout of two, the chosen completion and the rejected one."""
-    logps, ref_logps = (completion_logps(model, pair, 1.0) for model in (policy, base))
-    log_ratios = (logps - ref_logps).sum(dim=1)
-    return -F.logsigmoid(DPO_BETA * (log_ratios[0] - log_ratios[1]))
-
-def direction(loss):
-    """Minus the gradient of a loss: where a step would go, (parameters,)."""
-    gradients = torch.autograd.grad(loss, list(policy.parameters()), retain_graph=True)
-    return -parameters_to_vector(gradients)
-
-def agree(loss, data, w):
-    """True if direction(loss) is the sum over all tokens of w times score, to 1e-12."""
-    singles, exact = (data[torch.tensor([i])] for i in range(len(data))), direction(loss)
-    scores = [-direction(logp) for one in singles
-              for logp in completion_logps(policy, one, 1.0)[one.mask]]
-    return bool((w[data.mask] @ torch.stack(scores) - exact).norm() < 1e-12 * exact.norm())
-
-
-pair = by_base[torch.tensor([3, 1])]
-holds = {"SFT": agree(sft_loss(taught), taught, w_taught)}
-holds["RFT"] = agree(sft_loss(by_base[R_base.nonzero()[:, 0]]), by_base, w_base["RFT"])
-holds["DPO"] = agree(dpo_loss(pair), by_base, w_base["DPO"])
-old, ref = {"old_logps": old_logps}, {"ref_logps": ref_logps}
-A_grpo = grpo.compute_advantages(rewards=R.view(1, G)).view(-1, 1)
-scripts = {"REINFORCE": (reinforce, R.view(-1, 1), {}), "PPO": (ppo, A_ppo, old),
-           "GRPO": (grpo, A_grpo, old | ref)}
-for update in (1, 2):
-    w[update] = coefficients(group, R, old_logps, (2, 1), A_ppo)
-    for name, (script, A, more) in scripts.items():
-        logps = completion_logps(policy, group, 1.0)
-        batch = {"logps": logps, "advantages": A, "mask": group.mask} | more
-        loss = script.policy_loss(**batch, config=script.Config())
-        holds[f"{name}, update {update}"] = agree(loss, group, w[update][name])
-    moved += 0.05 * (2 - update) * direction(loss) / direction(loss).norm()  # GRPO's
-    vector_to_parameters(moved, policy.parameters())
-print(f"equal, with an error below 1e-12: {sum(holds.values())} of {len(holds)}"
-      " (the five and REINFORCE; the three online ones again in update 2)")
-assert all(holds.values()) and not agree(loss, group, w[1]["GRPO"])  # those of update 1 do not
-rho = (logps - old_logps).exp().detach()
-stopped, same = (((clipped(A, rho) == 0) & group.mask) for A in (A_grpo, A_ppo))
-print(f"update 2: the clip stops {stopped.sum()} of {group.mask.sum()} tokens, the same under GRPO"
-      " and PPO (it looks at rho and the sign of A)")
-assert stopped.any() and (stopped == same).all()
-updates = [lesson_12.online_update, lesson_12.sampled_update, lesson_12.kept_update,
-           partial(lesson_12.sampled_update, times=2)]  # of the batch half is kept
-hard, easy = ([f"{lesson_12.success(update, p)[30]:.2f}" for update in updates]
-              for p in (0.02, 0.5))
-online, rft = (np.array(lesson_12.success(updates[i])) for i in (0, 3))
-overtakes = int((online > rft).argmax())
-assert hard == ["0.92", "0.08", "0.99", "0.24"]  # the box
-assert (online[1:overtakes] < rft[1:overtakes]).all() and (online > rft)[overtakes:].all()
-
-# %% [markdown]
 # ## Two exercises
-#
-# A coefficient relates methods that look unlike each other.
 #
 # **1. DPO on a group.** Let the loss be the *sum* over all pairs of a right and a wrong completion of the group; $k$ of its $G$ completions are
 # right. Give the coefficient on each completion's score. At log-ratios of 0, where DPO starts, they are Dr. GRPO's advantages $R_i - k/G$
@@ -314,8 +261,62 @@ def expected_update(pi, sampler, R):
 # - At its start, DPO on all pairs of a group has Dr. GRPO's advantages times $\beta G/2$. As the margins grow, its coefficients fade.
 # - A policy that improves finds more right completions; a frozen base does not. At one divisor, this sets the pace on a hard prompt.
 #
-# ## For a second reading (15 minutes): an error in DeepSeekMath's table
+# ## For a second reading (15 minutes): a check, and an error in DeepSeekMath's table
 #
+# Autograd gives each loss's gradient and each score of a real model. Is the weighted sum the gradient, in the first update and the second?
+
+# %% [fold]
+def sft_loss(data):
+    ids = torch.cat([data.prompt_ids, data.completion_ids], dim=1)
+    logits = policy(input_ids=ids).logits[:, data.prompt_ids.shape[1] - 1 : -1]
+    return F.cross_entropy(logits[data.mask], data.completion_ids[data.mask])  # token mean
+
+def dpo_loss(pair):
+    """pair: a rollout of two, the chosen completion and the rejected one."""
+    logps, ref_logps = (completion_logps(model, pair, 1.0) for model in (policy, base))
+    log_ratios = (logps - ref_logps).sum(dim=1)
+    return -F.logsigmoid(DPO_BETA * (log_ratios[0] - log_ratios[1]))
+
+def direction(loss):
+    """Minus the gradient of a loss: where a step would go, (parameters,)."""
+    gradients = torch.autograd.grad(loss, list(policy.parameters()), retain_graph=True)
+    return -parameters_to_vector(gradients)
+
+def agree(loss, data, w):
+    """True if direction(loss) is the sum over all tokens of w times score, to 1e-12."""
+    singles, exact = (data[torch.tensor([i])] for i in range(len(data))), direction(loss)
+    scores = [-direction(logp) for one in singles
+              for logp in completion_logps(policy, one, 1.0)[one.mask]]
+    return bool((w[data.mask] @ torch.stack(scores) - exact).norm() < 1e-12 * exact.norm())
+
+
+pair = by_base[torch.tensor([3, 1])]
+holds = {"SFT": agree(sft_loss(taught), taught, w_taught)}
+holds["RFT"] = agree(sft_loss(by_base[R_base.nonzero()[:, 0]]), by_base, w_base["RFT"])
+holds["DPO"] = agree(dpo_loss(pair), by_base, w_base["DPO"])
+old, ref = {"old_logps": old_logps}, {"ref_logps": ref_logps}
+A_grpo = grpo.compute_advantages(rewards=R.view(1, G)).view(-1, 1)
+scripts = {"REINFORCE": (reinforce, R.view(-1, 1), {}), "PPO": (ppo, A_ppo, old),
+           "GRPO": (grpo, A_grpo, old | ref)}
+for update in (1, 2):
+    w[update] = coefficients(group, R, old_logps, (2, 1), A_ppo)
+    for name, (script, A, more) in scripts.items():
+        logps = completion_logps(policy, group, 1.0)
+        batch = {"logps": logps, "advantages": A, "mask": group.mask} | more
+        loss = script.policy_loss(**batch, config=script.Config())
+        holds[f"{name}, update {update}"] = agree(loss, group, w[update][name])
+    moved += 0.05 * (2 - update) * direction(loss) / direction(loss).norm()  # GRPO's
+    vector_to_parameters(moved, policy.parameters())
+print(f"equal, with an error below 1e-12: {sum(holds.values())} of {len(holds)}"
+      " (the five and REINFORCE; the three online ones again in update 2)")
+assert all(holds.values()) and not agree(loss, group, w[1]["GRPO"])  # those of update 1 do not
+rho = (logps - old_logps).exp().detach()
+stopped, same = (((clipped(A, rho) == 0) & group.mask) for A in (A_grpo, A_ppo))
+print(f"update 2: the clip stops {stopped.sum()} of {group.mask.sum()} tokens, the same under GRPO"
+      " and PPO (it looks at rho and the sign of A)")
+assert stopped.any() and (stopped == same).all()
+
+# %% [markdown]
 # DeepSeekMath lists its methods' coefficients (Eq. 5, Table 10, App. A.1). They differ from our table by conventions that the paper states: it averages
 # over each completion's tokens ($1/|y|$) and assumes $\rho = 1$.
 #
