@@ -74,7 +74,7 @@ trains("14.1", gradient_of(unweighted_clip))
 
 # %% [markdown]
 # *A toy: of ten answers one passes nine times in ten, the others every second time. A batch of 16 is used for 16 updates, with $A = ½$ or $-½$; means
-# of 32 runs. See first which curves stop rising. ("Bound" and "both" coincide here: only the check tells them apart.)*
+# of 32 runs. See first which curves stop rising. ("Bound" and "both" coincide: only the check tells them apart.)*
 
 # %% [hint]
 # A token is kept where $\rho \le 1 + \varepsilon$ if A > 0, and where $\rho \ge 1 - \varepsilon$ if A < 0. `.detach()` makes a constant.
@@ -208,7 +208,7 @@ for half, step in ((short, middle), (middle, long)):
 #
 # ## Six methods in one table
 #
-# Two of the arms are published; four methods more have other weights and bounds. Let a token's probability have risen from .15 to .195, so
+# Two arms are published; four more methods have other weights and bounds. Let a token's probability have risen from .15 to .195, so
 # $\rho = 1.3$, and let $A > 0$: which methods still push it?
 
 # %% [fold]

@@ -2,7 +2,7 @@
 # # 15 · PPO's critic
 #
 # REINFORCE gives every token of a completion the same advantage. PPO (proximal policy optimization) trains a second network, the
-# **critic**, which reads the completion so far and predicts its final reward. A token can then be judged by how it changed this.
+# **critic**, which reads the completion so far and predicts its final reward. A token can be judged by how it changed this.
 # λ, the parameter of generalized advantage estimation (GAE), says whose judgement counts: at λ = 0 the critic's, at λ = 1 the reward's.
 #
 # > **With λ = 1 the critic is only a baseline: however bad it is, the mean of a completion's gradient stays right; a smaller λ trusts the
@@ -275,7 +275,7 @@ assert 2 * quiet < calm < loud and 3 * quiet < busy
 #
 # ## Does it see the mistakes?
 #
-# For that we need wrong steps: {=len(wrong)} of the 2,048 held-out completions have one, and {=written} of those that the critic was trained on.
+# Wrong steps are few: {=len(wrong)} of the 2,048 held-out completions have one, and {=written} of those that the critic was trained on.
 # Call the first token that departs from the right steps the mistake.
 #
 # **2. Who blames the mistake?** From the values before the tokens of one completion, the mistake's place (never the last) and the
