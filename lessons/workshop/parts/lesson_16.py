@@ -1,6 +1,5 @@
 """The right answers and usual mistakes of lesson 16's exercises; `kit.check` explains the keys."""
 
-import re
 from functools import partial
 
 import torch
@@ -9,9 +8,12 @@ logits = torch.randn(7, 4, generator=torch.Generator().manual_seed(0)).double()
 sequence = torch.tensor([1, 3, 0, 2, 2, 1, 0])
 
 
-def is_strict(reward, right="40+2=42", wrong=("42+1=43", "140+2=142")):
-    """True if a verifier of the answer 42 accepts the right text, and none of the wrong ones."""
-    return reward(right) == 1 and not any(map(reward, wrong))
+def leaves(z, steps=3, low=-1, size=torch.clone, first=1):
+    """The first of so many steps outside the band, on one side."""
+    for step in range(len(z) - steps + 1):
+        part = size(z[step : step + steps])
+        if part.min() > 1 or part.max() < low:
+            return step + first
 
 
 def scores(logits, sequence, n, early=1, normalised=torch.log_softmax):
@@ -23,30 +25,15 @@ def scores(logits, sequence, n, early=1, normalised=torch.log_softmax):
 
 CHECKS = {
     "16.1": {
-        "expected": is_strict,
+        "expected": leaves,
         "inputs": [
-            {"reward": reward}
-            for reward in (
-                lambda text: re.findall(r"\d+", text)[-1:] == ["42"],
-                lambda text: "42" in text,
-                lambda text: "42" in re.findall(r"\d+", text),
-                lambda text: text.endswith("42"),
-                lambda text: 0,
-            )
+            {"z": torch.tensor(z)} for z in ([2.0, 0, 3, 2, 4], [-3.0, -2, -5], [2.0, -2, 3])
         ],
         "mistakes": {
-            "a verifier that finds 42 anywhere passes: try wrong texts, too": (
-                partial(is_strict, wrong=())
-            ),
-            "a verifier that compares the last characters passes: 142 ends in 42, too": (
-                partial(is_strict, wrong=("42+1=43",))
-            ),
-            "a verifier that looks for the number 42 passes: what if it is not the last one?": (
-                partial(is_strict, wrong=("140+2=142",))
-            ),
-            "a verifier that rejects everything passes: try a right text, too": (
-                lambda reward: not any(map(reward, ("42+1=43", "140+2=142")))
-            ),
+            "one step outside is not yet three": partial(leaves, steps=1),
+            "a curve can leave the band below, too": partial(leaves, low=-9),
+            "three steps outside, but on one side": partial(leaves, size=torch.abs),
+            "steps are counted from 1": partial(leaves, first=0),
         },
     },
     "16.2": {
@@ -57,7 +44,6 @@ CHECKS = {
             "the right outputs, but logits: log_softmax over the vocabulary is missing": (
                 partial(scores, normalised=lambda logits, _: logits)
             ),
-            "one position early now": partial(scores, early=2),
         },
     },
 }

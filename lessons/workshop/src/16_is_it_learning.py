@@ -1,7 +1,7 @@
 # %% [markdown] 40 minutes, without the second reading
 # # 16 · Is it learning?
 #
-# A broken run does not stop. It draws curves, and most of them look reasonable.
+# A broken run does not stop. It draws curves, most of which look reasonable.
 #
 # > **Most bugs show in which curves leave the range of healthy runs, and in which order. A bug that one has seen before can then be named.**
 # >
@@ -15,34 +15,26 @@ import json
 from math import erfc, sqrt
 
 from lessons.clinic import score, signs
-from lessons.workshop.kit import RED, check, knob, show
+from lessons.workshop.kit import check, knob, show
 
 results = signs.results()
 band, runs, patches = results["band"], results["curves"], results["patches"]
 LOOK = ["reward", "silent", "length", "loss", "grad_norm", "update_norm", "mismatch", "kl"]
 
 
-def draw(curves, names=LOOK, columns=4):
-    figure = signs.draw({"run": curves}, names, band, columns)
-    for axis in figure.axes[-columns:]:
-        axis.set_xlabel("step")
-    left = signs.signs(curves, band)
+def draw(curves, names=LOOK):
+    figure = signs.draw({"run": curves}, names, band, 4)
     for name, axis in zip(names, figure.axes):
-        if name in left:
-            title = f"{axis.get_title(loc='left')}: out at {left[name][0]}"
-            axis.set_title(title, fontsize=9, loc="left", color=RED)
+        axis.set_xlabel("step")
         if name == "mismatch":
             axis.set_ylim(-4.5, 0.5)
-    order = sorted((left[name][0], name) for name in names if name in left)
-    words = ", ".join(f"{name} {step}" for step, name in order) or "nothing"
-    figure.suptitle(f"left the band, at step: {words}", fontsize=9)
     return figure
 
 
-show(draw(runs["rate_low"], ["reward", "mismatch", "update_norm", "kl"]))
 first = signs.signs(runs["rate_low"], band)
+show(draw(runs["rate_low"], ["reward", "mismatch", "update_norm", "kl"]))
 place = [*signs.FLOORS].index("update_norm")  # its curve is a logarithm
-too_small = 10 ** (band[0] - runs["rate_low"])[place, 0]
+too_small = 10 ** (band[0] - runs["rate_low"])[place]
 bugs = [name for name, patch in signs.patches().items() if "Fix" in patch]
 hidden = [name for name in bugs if not patches[name]["signs"]]
 seen = [name for name in bugs if name not in hidden]
@@ -56,17 +48,17 @@ n, bare = scores["ours"]["counts"], scores["ours, bare"]["counts"]["class right"
 assert (n["class right"], n["bug"]) == (23, 27)  # as in the box
 
 # %% [text]
-# *Blue: a run with a 33rd of the usual learning rate. Grey: the band of healthy runs. Orange titles: the curve leaves the band, first at this step.
-# `mismatch`: its logarithm, cut off at −4.*
+# *Blue: a run with a 33rd of the usual learning rate. Grey: the band of healthy runs. `mismatch` is cut off at −4: below is rounding.*
 #
-# The reward leaves the band only at step {=first["reward"][0]}. But `update_norm`, the length of the weights' step, is {=too_small:.0f} times too small from step
-# {=first["update_norm"][0]}, and with it the Kullback–Leibler (KL) divergence from the base is below its band.
+# The reward leaves the band only at step {=first["reward"][0]}. But `update_norm`, the length of the weights' step, is out from step {=first["update_norm"][0]} on: {=too_small[0]:.0f} times too
+# small at first, {=too_small[-1]:.0f} times at the end. The Kullback–Leibler (KL) divergence from the base is
+# below its band, too.
 #
 # **A fault of the update shows in the update's metrics before it shows in the samples.**
 #
 # ## In which order to look
 #
-# That suggests an order. A step samples, scores and moves. Check the three in this order, in the **first** steps: an early fault spoils what follows.
+# That suggests an order. A step samples, scores and moves. Check them in this order, in the **first** steps: an early fault spoils what follows.
 #
 # 1. *What is sampled*: the reward, the length, the share of silent groups.
 # 2. *What is scored*: `mismatch`. Sampler and trainer have the same weights, so a difference is rounding or a bug.
@@ -112,8 +104,8 @@ for name, curves in firsts.items():
 #
 # ## Five runs
 #
-# Now without a name. Each position of the slider is a run with one of these changes; two that are not among the five are filled in. First write down the
-# last column: which curve should leave the band first, and on which side?
+# Now without a name. Each position of the slider is a run with one of these changes, but not the two filled in. First write down the
+# last column: which curve should leave the band first, on which side?
 #
 # | candidate | what was changed | leaves first |
 # |---|---|---|
@@ -125,7 +117,7 @@ for name, curves in firsts.items():
 # | `verifier_strict` | the verifier accepts nothing that the model writes | `reward`, below; `silent`, above |
 # | `loss_zero` | harmless: the loss minus a detached copy of itself | |
 #
-# **Then name each of the five runs, and the curve that decides it, before you open the answers.**
+# **Then name each run, and the curve that decides it, before you open the answers.**
 
 # %%
 unknown = [sorted(runs)[number] for number in (27, 5, 22, 10, 26)]
@@ -140,8 +132,7 @@ knob(lambda run: draw(runs[unknown[run - 1]]), run=(1, 5, 1, 1))
 # </details>
 # <details><summary>Run 2</summary>
 #
-# `eos_masked`. `length` is one token short from the first step, because it counts the tokens under the mask. Nearly everything else
-# looks healthy. ([Lesson 1](01_score_function.ipynb), exercise 2, repairs this bug.)
+# `eos_masked`. `length` is one token short from the first step, because it counts the tokens under the mask. ([Lesson 1](01_score_function.ipynb), exercise 2, repairs this bug.)
 #
 # </details>
 # <details><summary>Run 3</summary>
@@ -173,7 +164,41 @@ knob(lambda run: draw(runs[unknown[run - 1]]), run=(1, 5, 1, 1))
 # | `loss_zero` | `loss`, below, at step 23 |
 #
 # </details>
-#
+
+# %% [markdown]
+# **1. Let a rule look.** You get a curve as distances from the middle of the band, in units of half its width: above 1 and below −1 it is outside. When
+# does it leave the band, by the words of the table?
+
+
+# %% [exercise]
+def leaves(z):
+    """z: an array (steps,). The first of three steps outside on one side, counted from 1; None
+    if there is none."""
+    return ...
+
+
+# %% [check]
+check("16.1", leaves)
+
+# %%
+for number, name in enumerate(unknown, 1):  # when the curves shown leave, by your rule
+    found = zip(signs.FLOORS, map(leaves, signs.outside(runs[name], band)))
+    steps = {curve: step for curve, step in found if curve in LOOK and step not in (None, ...)}
+    print(f"run {number}:", steps)
+
+# %% [hint]
+# Look at three steps at a time. On one side means that all three are above 1, or all three below −1.
+
+
+# %% [solution]
+def leaves(z):
+    for step in range(len(z) - 2):
+        three = z[step : step + 3]
+        if three.min() > 1 or three.max() < -1:
+            return step + 1
+
+
+# %% [text]
 # ## What looks like a bug and is none
 #
 # | seen | reason |
@@ -189,37 +214,15 @@ knob(lambda run: draw(runs[unknown[run - 1]]), run=(1, 5, 1, 1))
 #
 # ## What no curve shows
 #
-# {=len(hidden) - 1} of the {=len(bugs)} bugs stay in the band for 60 steps, and our model is immune to a fourth. Checks find all four: each compares what must be equal.
+# Four of the {=len(bugs)} bugs stay in the band for 60 steps; to one of them, `no_positions`, our model is immune: only distances between tokens matter to it. Checks
+# find all four: each compares what must be equal.
 #
 # | bug | what was changed | check |
 # |---|---|---|
 # | `batch_statistics` | advantages from the mean and σ of the whole batch, not of the group | each group's advantages add up to 0 |
 # | `entropy_bonus` | a bonus of .001 for entropy, left on | the loss of a small batch, by hand |
 # | `no_positions` | the padding before a prompt counts as positions | a prompt's positions alone, and in a padded batch |
-# | `verifier_lax` | a completion is right if the answer stands anywhere in it | exercise 1 |
-
-# %% [markdown]
-# **1. Write a check for `verifier_lax`.** You get a verifier for the answer 42, which should accept a text exactly if its last number is 42.
-# Return False if a text of yours shows an error, True if none does.
-
-
-# %% [exercise]
-def is_strict(reward):
-    """From a function of a text that returns 1 or 0: a bool."""
-    return ...
-
-
-# %% [check]
-check("16.1", is_strict)
-
-# %% [hint]
-# A verifier can read too much of the text, or too little of a number, or accept nothing.
-
-
-# %% [solution]
-def is_strict(reward):
-    return reward("40+2=42") == 1 and reward("42+1=43") == 0 and reward("140+2=142") == 0
-
+# | `verifier_lax` | a completion is right if the answer stands anywhere in it | wrong texts: `42+1=43` for 42 |
 
 # %% [markdown]
 # **2. Repair a bug that `mismatch` shows in the first step**, `one_late`'s neighbour. `logits[t]` is the model's output at position $t$ of a
