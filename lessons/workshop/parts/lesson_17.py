@@ -10,23 +10,22 @@ from lessons.experiments import paired
 from lessons.experiments.erring import CALM, COMPOSED, WINDOW, made_by_clip, select
 from lessons.workshop.kit import BLUE, GREY, ORANGE, PURPLE, RIGHT, new_figure, ticks
 
+COMPLETIONS = 256 * WINDOW * (np.arange(10) + 0.5)  # sampled by the middle of each window
 SHOWN = {1: GREY, 0.4: BLUE, 0.2: PURPLE, -0.2: ORANGE}
 
 
-def shares(runs: list, settings: dict, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """How many completions have been sampled, (n,), and a share of them over training by seed,
-    (seeds, n)."""
-    table = np.array([run["windows"][what] for run in select(runs, settings)])
-    return 256 * WINDOW * (np.arange(table.shape[1]) + 0.5), table
+def shares(runs: list, settings: dict, what: str) -> np.ndarray:
+    """A share of the completions over training, by seed: (seeds, windows)."""
+    return np.array([run["windows"][what] for run in select(runs, settings)])
 
 
 def learning(runs: list) -> Figure:
     """The share that is right over training at four J, with 95 % intervals over seeds."""
     figure, axis = new_figure(7.5, 3.6)
     for J, color in SHOWN.items():
-        completions, table = shares(runs, COMPOSED.get((J, "both"), {}), "right")
-        axis.fill_between(completions, *paired.t_interval(table), color=color, alpha=0.2)
-        axis.plot(completions, table.mean(axis=0), color=color, label=f"J = {J}".replace("-", "−"))
+        table = shares(runs, COMPOSED.get((J, "both"), {}), "right")
+        axis.fill_between(COMPLETIONS, *paired.t_interval(table), color=color, alpha=0.2)
+        axis.plot(COMPLETIONS, table.mean(axis=0), color=color, label=f"J = {J}")
     axis.set(xlabel="completions", ylabel="share that is right", xlim=(0, 10240), ylim=(0, 1))
     axis.legend(loc="upper left")
     return figure
@@ -51,12 +50,14 @@ def forms(runs: list, forms: dict, as_often: dict) -> Figure:
     panel for each form of errors; and the share that is right with as many random errors."""
     figure, axes = new_figure(9.6, 3.4, columns=3, sharey=True)
     for axis, (form, settings) in zip(axes, forms.items()):
-        passed, right = (shares(runs, settings, what) for what in ("passed", "right"))
-        completions, at_random = shares(runs, as_often.get(form, {}), "right")
-        axis.plot(completions, passed[1].mean(axis=0), "--", color=ORANGE, label="passes")
-        axis.plot(completions, right[1].mean(axis=0), color=RIGHT, label="is right")
-        name = "is right, random errors"
-        axis.plot(completions, at_random.mean(axis=0), ":", color=GREY, label=name)
+        lines = [
+            (settings, "passed", "passes", "--", ORANGE),
+            (settings, "right", "is right", "-", RIGHT),
+            (as_often.get(form, {}), "right", "is right, random errors", ":", GREY),
+        ]
+        for arm, what, label, style, color in lines:
+            mean = shares(runs, arm, what).mean(axis=0)
+            axis.plot(COMPLETIONS, mean, style, color=color, label=label)
         axis.set(title=form, ylim=(0, 1), xlim=(0, 10240), xlabel="completions")
         ticks(axis.xaxis, [0, 5000, 10000])
     axes[0].set_ylabel("share of completions")
@@ -74,11 +75,6 @@ def corrected(passed, read, right, rate):
 
 def mended(passed, read, right, rate):
     return passed + read * (right - passed)
-
-
-def youden(t, a, b):
-    right = t * a + (1 - t) * b
-    return (a - b) * t * (1 - t) / right / (1 - right)
 
 
 KINDS = torch.tensor([0.2, 0.2, 0.6])  # right and short, right and long, wrong
@@ -106,18 +102,6 @@ CHECKS = {
             ),
             "right on average, but it drops the verdicts on what you have not read": (
                 lambda passed, read, right, rate: right / rate
-            ),
-        },
-    },
-    "17.3": {
-        "expected": youden,
-        "inputs": [{"t": 0.4, "a": 0.7, "b": 0.2}, {"t": 0.6, "a": 0.5, "b": 0.3}],
-        "mistakes": {
-            "1 - a is a share of those that pass; f is a share of the wrong ones": (
-                lambda t, a, b: a - b
-            ),
-            "f and m are shares of the wrong and of the right ones, not of all": (
-                lambda t, a, b: 1 - t * (1 - a) - (1 - t) * b
             ),
         },
     },

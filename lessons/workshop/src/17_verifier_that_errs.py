@@ -28,11 +28,15 @@ from lessons import identity
 from lessons.experiments import erring, estimators
 from lessons.experiments.grid import change, load_runs, markdown, short
 from lessons.workshop.kit import check, fill, say, show, trains
-from lessons.workshop.parts.lesson_17 import forms, lags, learning, youden
+from lessons.workshop.parts.lesson_17 import forms, lags, learning
 
 runs = load_runs(erring.RESULTS)
 NONE, BASE, table = erring.NO_ERRORS, erring.BASE, erring.slopes(runs)
-NAMES = {"rejected": "right ones rejected", "accepted": "wrong ones accepted", "both": "both alike"}
+NAMES = {
+    "rejected": "right ones rejected, $m = .6$",
+    "accepted": "wrong ones accepted, $f = .6$",
+    "both": "half of each, $f = m = .3$",
+}
 rank = np.corrcoef([each.argsort().argsort() for each in erring.made_by_clip(table)])[0, 1]
 outcomes = [row.split(" | ")[1] for row in erring.verdicts(runs).splitlines()[2:]]
 held = sum(outcome.startswith("held") for outcome in outcomes)
@@ -53,8 +57,7 @@ def seeds(*settings):
     return " or ".join(map(str, sorted(counts)))
 
 
-base = [run for run in estimators.published()
-        if (run["task"], run["step"]) == ("arithmetic", 0)]
+base = [run for run in estimators.published() if (run["task"], run["step"]) == ("arithmetic", 0)]
 of_prompts = [prompt["moments"][0][0][:3] for run in base for prompt in run["of prompts"]]
 v_right, v_wrong, squared = np.nanmedian(of_prompts, axis=0)
 
@@ -78,12 +81,11 @@ def slope(updates, batch, made):
 
 
 def costs():
-    rows = [["none", "", "100 %", f"{value(NONE):.2f}"]]
-    for (made, name), predicted in zip(NAMES.items(), by_noise):
-        share = slope("clipped", "AdamW", made)
-        end = f"{value(erring.COMPOSED[0.4, made]):.2f}"
-        rows.append([name, *(f"{100 * part:.0f} %" for part in (predicted, share)), end])
-    return markdown(["errors, $J = .4$", "slope, by noise", "slope", "end"], rows)
+    rows = [["none", "100 %", f"{value(NONE):.2f}"]]
+    for made, name in NAMES.items():
+        share = f"{100 * slope('clipped', 'AdamW', made):.0f} %"
+        rows.append([name, share, f"{value(erring.COMPOSED[0.4, made]):.2f}"])
+    return markdown(["errors, $J = .4$", "slope", "end"], rows)
 
 
 def rules():
@@ -103,13 +105,22 @@ assert times(0, 0.6, 0.95) > times(0.6, 0, 0.95) and times(0, 0.6, 0.9) < times(
 _, low, high = table["clipped", "AdamW"]
 assert rank >= 0.7 and low[2, 1] > high[2, 0]  # what the second reading says
 read = 50  # of each kind, at t = .4, a = .9, b = .1: slopes of J in a and b, one error .3/√50 each
-audited = youden(0.4, 0.9, 0.1)
-in_a, in_b = youden(0.4, 0.9 + 1e-6, 0.1) - audited, youden(0.4, 0.9, 0.1 + 1e-6) - audited
+
+
+def audited(t=0.4, a=0.9, b=0.1):
+    right = t * a + (1 - t) * b
+    return (a - b) * t * (1 - t) / right / (1 - right)
+
+
+in_a, in_b = audited(a=0.9 + 1e-6) - audited(), audited(b=0.1 + 1e-6) - audited()
 within = 1.96 * 0.3 * np.hypot(in_a, in_b) / 1e-6 / read**0.5
 assert short(within, 2) == ".13"
-by_noise = [times(*erring.errors(0.4, made).values()) ** -0.5 for made in NAMES]
-of_runs = [slope("clipped", "AdamW", made) for made in NAMES]
-assert np.abs(np.subtract(of_runs, by_noise) - 0.11).max() < 0.02 and of_runs[0] > 0.8
+of_wrong = {
+    p_pass: (f * (1 - p_pass) ** 2 + (1 - f) * p_pass**2) / p_pass / (1 - p_pass)
+    for f, p_pass in ((0, 0.15), (0.6, 0.75))
+}  # the mean of a wrong one's A²
+assert [round(square, 2) for square in of_wrong.values()] == [0.18, 1.4]
+assert v_wrong > 5 * v_right
 show(learning(runs))
 
 # %% [text]
@@ -166,10 +177,11 @@ for name, script in (("GRPO", grpo), ("Dr. GRPO", dr_grpo)):
 #
 # *GRPO. Slope: rise of the accuracy over the first 4,096 completions, as a share of that without errors. End: held-out problems, after 10,240. Means over {=seeds(NONE, *(erring.COMPOSED[0.4, made] for made in NAMES))} seeds.*
 #
-# **Accepting wrong ones costs as much as both kinds together, rejecting right ones least. The end hides it**: near the ceiling all have nearly caught up.
+# **At equal $J$, rejecting right ones costs least. The end hides it**: near the ceiling all have nearly caught up.
 #
-# Why not 40 %, $J$'s share, in every row? Perhaps because AdamW divides a step by the size of recent gradients, which is mostly noise. Then the slope
-# follows the signal-to-noise ratio of a group's update (column "by noise"). That gives the order, not the sizes: each measured slope is about ten points above it.
+# Perhaps noise is the reason. It goes with $A^2$, and here wrong completions have the long scores ([lesson 13](13_quiet_estimators.ipynb)). With rejections
+# alone, at the base model's $p = .38$, $\tilde p = .4 \cdot .38 = .15$, and a wrong one's $A^2$ is $\tilde p/(1-\tilde p) = .18$ (GRPO, large groups). With acceptances
+# alone $\tilde p = .75$, and its mean is $(.6 \cdot .25^2 + .4 \cdot .75^2)\,/\,(.25 \cdot .75) = 1.4$.
 #
 # ## Errors that follow a rule
 #
@@ -202,16 +214,16 @@ def push(pi, r):
 
 
 # %% [text]
-# Say a verifier passes every completion whose last digit is right. Another one errs at random,
-# with $J = .5$:
+# Say a verifier passes every completion whose last digit is right: of the wrong ones $f = .3/.8 = .375$. Another passes as many at
+# random. Both have $J = .625$:
 #
 # | kind | $\pi$ | perfect verifier | random errors | last digit decides |
 # |---|---|---|---|---|
-# | right | .2 | .16 | .08 | .10 |
-# | wrong, last digit right | .3 | −.06 | −.03 | .15 |
-# | wrong, last digit wrong | .5 | −.10 | −.05 | −.25 |
+# | right | .2 | .16 | .10 | .10 |
+# | wrong, last digit right | .3 | −.06 | −.04 | .15 |
+# | wrong, last digit wrong | .5 | −.10 | −.06 | −.25 |
 #
-# **Random errors halve every push. The rule reverses one**: wrong completions with the right last digit grow, and fastest. Does a real model find such
+# **Right completions get the same push, but the rule reverses one**: wrong ones with the right last digit grow, and fastest. Does a real model find such
 # a way up? We try three rules on arithmetic:
 #
 # - *Answer 0 accepted*: 3 % of the base model's wrong completions.
@@ -221,21 +233,27 @@ def push(pi, r):
 # *Which two does the model find in 40 batches? Guess, then open the output (…).*
 
 # %% [fold] guess
-below = [points(random, erring.FORMS[rule]).replace("+", "")
-         for rule, random in erring.AS_OFTEN.items()]
+below = [
+    points(random, erring.FORMS[rule]).replace("+", "") for rule, random in erring.AS_OFTEN.items()
+]
 assert [each[:4] for each in below] == ["22.1", "28.0"]  # as in the box
 show(forms(runs, erring.FORMS, erring.AS_OFTEN))
-say(fill("""*Shares of the training samples. Blue against dotted. Dotted: as many random errors as the
+say(
+    fill(
+        """*Shares of the training samples. Blue against dotted. Dotted: as many random errors as the
 rule made at the start (for the rare 0, none). Table: the last four batches.*
 
 {=rules()}
 
-**The last digit and shortness are found, the rare 0 is not**, though in all three the share that
-passes goes up. On held-out problems these two end
+**The last digit and shortness are found, the rare 0 is not.** It pays as much as a right answer,
+but a push goes with π: what is rare grows slowly. On held-out problems the two end
 {=below[0]} and {=below[1]} points below runs with as many random errors. Where long
 completions are rejected, the model stops working problems out: it ends at
 {=value(erring.FORMS["long ones rejected"], "length"):.1f} tokens, without errors at
-{=value(NONE, "length"):.1f}.""", globals()))
+{=value(NONE, "length"):.1f}.""",
+        globals(),
+    )
+)
 
 # %% [markdown]
 # ## What one can do
@@ -284,35 +302,17 @@ def reward(passed, read, right, rate):
 # - On our task, at equal $J$, accepting wrong completions cost more than rejecting right ones.
 # - Errors that follow a rule are another reward, and that reward rises. Our model found the last digit and shortness, not the rare
 #   0; a larger one may find rare forms.
-# - In practice: read 50 completions that pass and 50 that fail (exercise 3). Random errors cost completions. An error with a rule becomes the task: mend
+# - In practice: read 50 completions that pass and 50 that fail (formula below). Random errors cost completions. An error with a rule becomes the task: mend
 #   it first, or correct the reward.
 #
-# ## For a second reading (14 minutes)
+# ## For a second reading (10 minutes)
 #
-# **3. Audit a verifier.** You cannot see $f$ and $m$, but you can read some completions. The share $t$ of all completions passes. Of those
-# that pass, the share $a$ is right; of those that fail, the share $b$ is right. What is $J$?
-
-
-# %% [exercise]
-def youden(t, a, b):
-    return ...
-
-
-# %% [check]
-check("17.3", youden)
-
-# %% [hint]
-# Write down four shares: right and passed, right and failed, wrong and passed, wrong and failed. $f$ is a share of the wrong ones.
-
-
-# %% [solution]
-def youden(t, a, b):
-    right, wrong = t * a + (1 - t) * b, t * (1 - a) + (1 - t) * (1 - b)
-    return 1 - t * (1 - a) / wrong - (1 - t) * b / right
-
-
-# %% [text]
-# At $t = .4$, $a = .9$, $b = .1$, 50 that passed and 50 that failed leave $J = {=short(audited, 2)}$ uncertain by ±{=short(within, 2)} (95 %).
+# **To audit a verifier**, read some completions. The share $t$ of all passes. Of those that pass the share $a$ is right, of those that fail the
+# share $b$. Then $ta + (1-t)b = r$ of all are right, so $1 - f - m$ is
+#
+# $$J = \frac{(a-b)\,t\,(1-t)}{r\,(1-r)}$$
+#
+# At $t = .4$, $a = .9$, $b = .1$, 50 that passed and 50 that failed leave $J = {=short(audited(), 2)}$ uncertain by ±{=short(within, 2)} (95 %).
 #
 # **Easy prompts reverse the order of the costs.** At $p = .95$ and $J = .4$ it takes {=times(0, 0.6, 0.95):.1f} times as many completions to restore the signal-to-noise ratio of
 # GRPO's update with rejections, {=times(0.6, 0, 0.95):.1f} with acceptances, by the scores of our base model.
