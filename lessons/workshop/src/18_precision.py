@@ -5,7 +5,7 @@
 # token's probability differs a little, and over a completion the differences multiply. Which weight corrects for this, and what does it cost?
 #
 # > **If sampler and trainer give a completion different probabilities, weighting the completion by their ratio makes the mean update right (if the
-# > update sums tokens' gradients). Weights that are capped, or taken token by token, do not.**
+# > update sums tokens' gradients). Each token's own weight does not, nor does a capped one where the cap binds.**
 # >
 # > The price is noise, which grows with the length. In training on completions of 20 tokens we saw no effect; with our bfloat16 sampler's errors,
 # > if independent, a batch of completions of 9,000 tokens would count as half as many.
@@ -22,7 +22,7 @@
 # tokens*. By the tokens' own weights the first a counts .8 times, less than with no weight at all.
 #
 # What is lost with other weights? The example from here on: all 15 texts of at most three letters, each an a or a b. The sampler's logits are the trainer's
-# plus noise, far more than real engines have.
+# plus noise of standard deviation 1.5.
 
 # %% [fold]
 from itertools import product
@@ -99,54 +99,49 @@ def by_cap(*unit, **above):
 
 ways = {"nothing": ("none",), "tokens, capped at 3": ("token", 3),
         "completions, capped at 3": ("completion", 3), "completions": ("completion",)}
-none, of_tokens, capped, exact = (measure(1.5, *way) for way in ways.values())
+measured = {name: measure(1.5, *way) for name, way in ways.items()}
+none, _, capped, exact = measured.values()
 crossings = groups_needed(*none, *capped), groups_needed(*capped, *exact)
-sampled = token_logps(logits + 1.5 * noise)
-dropped = old.sum(dim=1).exp()[(old - sampled).sum(dim=1).exp() > 3].sum()
+of_trainer, w = old.sum(dim=1).exp(), (old - token_logps(logits + 1.5 * noise)).sum(dim=1).exp()
+magnified, dropped = (of_trainer @ w - 1).sqrt(), of_trainer[w > 3].sum()
 over_length = [measure(1.5, unit, scores=scores / lengths)[0] for unit in ("none", "completion")]
 assert exact[0] < 1e-12 and [f"{x:.2f}" for x in over_length] == ["0.45", "0.50"]
-
-
-def mean_of(name, **settings):
-    return np.mean([run[name] for run in select(runs, **U_4, **settings)])
-
-
-half, eighth = (
-    {what: mean_of(what, sampler=sampler, correction="none")
-     for what in ("spread of tokens", "spread of completions", "length")}
-    for sampler in CORRECTIONS)
-d, length = half["spread of tokens"], half["length"]
+MEASURED = ("spread of tokens", "spread of completions", "length")
+(d, spread, length), (d_8, spread_8, _) = (
+    [np.mean([run[what] for run in select(runs, **U_4, sampler=sampler, correction="none")])
+     for what in MEASURED] for sampler in CORRECTIONS)
 assert f"{d:.4f}" == "0.0088" and round(np.log(2) / d**2, -3) == 9000 and 19 < length < 21
-gaps = [gap(runs, U_4 | {"sampler": sampler, "correction": correction}, U_4)
+arms = [{"sampler": sampler, "correction": correction}
         for sampler, corrections in CORRECTIONS.items() for correction in corrections]
-seeds = {len(select(runs, **U_4, sampler=sampler, correction=correction))
-         for sampler, corrections in CORRECTIONS.items() for correction in corrections}
+gaps = [gap(runs, U_4 | arm, U_4) for arm in arms]
 lowest, highest = np.transpose([one["interval"] for one in gaps])
-assert seeds == {5} and len(gaps) == 5 and (lowest < -0.02).all() and (highest > 0).all()
+assert {len(select(runs, **U_4, **arm)) for arm in arms} == {len(arms)} == {5}
+assert (lowest < -0.02).all() and (highest > 0).all()
 assert verdicts(runs, ["bfloat16", "float8"]).count("| held: ") == 2
-spreads = (half["spread of completions"], eighth["spread of completions"], 1.5)
 
 
 def by_noise():
     rows = []
     for name, way in ways.items():
-        at = [measure(distance, *way) for distance in spreads]
+        at = [measure(distance, *way) for distance in (spread, spread_8, 1.5)]
         cells = [f"{off:.3f}" if off > 1e-12 else "0" for off, _ in at]
         rows.append([name, *cells, f"{at[2][1]:.1f}"])
     return markdown(["weighted", "bfloat16", "float8", "magnified", "its noise"], rows)
 
 
-show(batch_errors(np.geomspace(3, 1e5, 100), dict(zip(ways, (none, of_tokens, capped, exact)))))
+show(batch_errors(np.geomspace(3, 1e5, 100), measured))
 
 # %% [text]
 # *Dr. GRPO's update in groups of two, by what is weighted; 1 is the length of the trainer's mean update. See the right end first: only the blue line goes
 # on down to 0, because its mean is right. In a small batch blue, the noisiest, is worst. Capped at 3: a larger weight counts as 3.*
 #
-# **The picture is a magnifying glass.** How far off is the mean update with noise of the size between our float32 trainer and its bfloat16 or float8 copies?
+# **The picture is a magnifying glass.** Its completions' weights have a spread (standard deviation) of {=magnified:.1f}. Of our float32 trainer against bfloat16 or float8 copies
+# it is {=spread:.2f} or {=spread_8:.2f}. How far off is the mean update then?
 #
 # {=by_noise()}
 #
-# *Its noise: of one group's magnified update.* With real rounding the mean update is off by {=100 * measure(spreads[0], "none")[0]:.0f} or {=100 * measure(spreads[1], "none")[0]:.0f} % without a weight.
+# *Its noise: of one group's magnified update.* With real rounding the mean is off by {=100 * measure(spread, "none")[0]:.0f} or {=100 * measure(spread_8, "none")[0]:.0f} % without a weight. The
+# cap of 3 never binds there.
 #
 # ## Why the weight is right
 #
@@ -228,36 +223,38 @@ def pays_from(off, noise, other_off, other_noise):
 #
 # ## And in a real model?
 #
-# The example's texts are short, and each token adds noise. Let the $\log w$ of $T$ tokens be independent and normal with standard deviation $d$. That of
-# the completion then has the variance $\tau^2 = Td^2$ and some mean $\mu$, so $\mathbb E w = e^{\mu + \tau^2/2}$ and $\mathbb E w^2 = e^{2\mu + 2\tau^2}$. Of $n$
-# weighted completions the *effective* number is
+# Each token adds noise. Let the $\log w$ of $T$ tokens be independent and normal with standard deviation $d$. Then $w$ of the completion is lognormal, with
+# $\mathbb E w^2 = e^{Td^2}(\mathbb E w)^2$, and of $n$ weighted completions the *effective* number is
 #
 # $$n\,\frac{(\mathbb E w)^2}{\mathbb E w^2} = n\,e^{-Td^2}$$
 #
-# We sampled with a copy of the policy in bfloat16, and with one whose parameters are in float8. The trainer is in float32.
+# We sampled with copies of the policy in bfloat16, and with parameters in float8:
 #
-# | | bfloat16 | float8 |
-# |---|---|---|
-# | spread (standard deviation) of a token's $w$: $d$ | {=d:.4f} | {=eighth["spread of tokens"]:.3f} |
-# | spread of a completion's $w$ | {=half["spread of completions"]:.3f} | {=eighth["spread of completions"]:.3f} |
+# | | spread of a token's $w$: $d$ | left of a batch, $T$ = 20 | 1,000 | 9,000 |
+# |---|---|---|---|---|
+# | bfloat16 | {=d:.4f} | {=np.exp(-20 * d**2):.0%} | {=np.exp(-1000 * d**2):.0%} | {=np.exp(-9000 * d**2):.0%} |
+# | float8 | {=d_8:.3f} | {=np.exp(-20 * d_8**2):.0%} | {=np.exp(-1000 * d_8**2):.0%} | {=np.exp(-9000 * d_8**2):.0%} |
 #
-# **Length changes this**: at $T$ = {=round(np.log(2) / d**2, -3):,.0f}, with bfloat16's $d$, half of the batch is lost. (Are tokens independent? Then the second row would be
-# {=d * 20**0.5:.3f} and {=eighth["spread of tokens"] * 20**0.5:.3f}.)
+# ($d\sqrt{20}$ is {=d * 20**0.5:.3f} and {=d_8 * 20**0.5:.3f}, the measured spread {=spread:.3f} and {=spread_8:.3f}: nearly independent.) **Length decides.** A rule from the formula, untested:
+#
+# - $Td^2$ below .05, as in our runs: do nothing.
+# - Up to 1: weight whole completions, with a cap that few reach.
+# - Above 1, here from {=round(1 / d**2, -3):,.0f} (bfloat16) or {=round(1 / d_8**2, -2):.0f} tokens (float8) on: mend the engines. Uncapped weights leave under 37 % of the batch;
+#   a cap of 2 binds for one completion in nine even at 1.
 #
 # **Our completions, of {=length:.0f} tokens, are too short to show an effect.** We trained GRPO on both kinds of samples, with no weight and with weights capped
-# at 2: five arms of five seeds. As predicted, none differs from a float32 sampler, but a loss of two points could hide in each, and GRPO divides by
-# the length. Longer completions, other kernels, or mixture-of-experts routing may differ more.
+# at 2: five arms of five seeds. As predicted, none differs from a float32 sampler, but a loss of two points could hide in each.
 #
 # ## To remember
 #
-# - Only weights of whole completions without a cap give the right mean, and only where the update sums scores.
+# - Only weights of whole completions that no cap touches give the right mean, and only where the update sums scores.
 # - A cap trades noise for a wrong mean. In our example, the larger the batch, the higher the cap that pays.
-# - Print the spread of the completions' weights before you correct for it. Our float8's is {=eighth["spread of completions"]:.2f}.
+# - Before you correct, print $Td^2$, the variance of the completions' $\log w$. Near 0 do nothing; above 1 mend the engines.
 #
 # ## For a second reading (8 minutes)
 #
 # **In code** a capped weight is one line, a constant factor of the loss: **truncated importance sampling**
-# ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)). Without `sum` it is each token's. (`mask` is 0 on the padding.)
+# ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)). (`mask` is 0 on the padding.)
 #
 # ```python
 # w = ((old_logps - sampler_logps) * mask).sum(dim=1, keepdim=True).exp().clamp(max=C)
@@ -272,7 +269,5 @@ def pays_from(off, noise, other_off, other_noise):
 # sampler's groups, too.
 #
 # **One ratio for both tasks.** The clip bounds what our updates have moved; the weight corrects for the engines. If one puts the sampler's
-# log-probabilities in place of the old ones, the clip sees both, and stops tokens that no update has moved. GSPO
-# ([2507.18071](https://arxiv.org/abs/2507.18071)) clips the mean ratio of a completion, in a published range of 3e-4 down and 4e-4 up
-# ([lesson 14](14_staleness.ipynb)). With our bfloat16 the log-ratio per token of completions of {=length:.0f} tokens spreads by about {=10_000 * half["spread of completions"] / length:.0f}e-4: rounding alone would put
-# most of them outside.
+# log-probabilities in place of the old ones, the clip also stops tokens that no update has moved. GSPO clips a completion's mean ratio at 3e-4 down and
+# 4e-4 up ([lesson 14](14_staleness.ipynb)). With our bfloat16 it spreads by about {=10_000 * spread / length:.0f}e-4: rounding alone would put most outside.
