@@ -1,8 +1,11 @@
 """The picture of lesson 19, and the right answers and usual mistakes of its exercises."""
 
+from functools import partial
+
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from torch.nn.functional import normalize
 
 from lessons.workshop.kit import BLUE, ORANGE, new_figure
 
@@ -29,8 +32,8 @@ def times_as_noisy(p, G, right, wrong):
     return q * (q + p / n + (p + q / n) * wrong / right)
 
 
-def with_knob(R, kappa):
-    return R - (R.sum(dim=1, keepdim=True) - R) / (R.shape[1] - 1 + kappa)
+def with_knob(R, kappa, own=0):
+    return R - (R.sum(dim=1, keepdim=True) - (1 - own) * R) / (R.shape[1] - 1 + kappa)
 
 
 rewards = torch.tensor([[1.0, 0, 0, 1], [1, 1, 1, 1], [0, 0, 0, 1]])
@@ -49,32 +52,25 @@ CHECKS = {
         "inputs": [{"R": rewards, "kappa": kappa} for kappa in (0, 7)],
         "mistakes": {
             "the own reward is in b: subtract it from the sum of the group": (
-                lambda R, kappa: R - R.sum(dim=1, keepdim=True) / (R.shape[1] - 1 + kappa)
-            ),
-            "that is the mean of the whole group: the own reward is in b": (
-                lambda R, kappa: R - R.sum(dim=1, keepdim=True) / (R.shape[1] + kappa)
+                partial(with_knob, own=1)
             ),
             "that is RLOO: κ is missing": lambda R, kappa: with_knob(R, 0),
-            "the imaginary completions are wrong: they add to the count, not to the sum": (
-                lambda R, kappa: with_knob(R, kappa) - kappa / (R.shape[1] - 1 + kappa)
-            ),
         },
     },
 }
 
 
-def share_wrong(advantages, runs=30) -> list[float]:
+def share_wrong(advantages, runs=30) -> list:
     """The logarithm of the share of wrong completions over training: eight prompts whose logits
     are linear in twelve parameters, groups of eight, updates of length .15."""
     torch.manual_seed(0)
-    x, theta, curve = torch.randn(runs, 8, 12) / 12**0.5 + 0.5 / 12**0.5, torch.zeros(runs, 12), []
+    x, theta, curve = (torch.randn(runs, 8, 12) + 0.5) / 12**0.5, torch.zeros(runs, 12), []
     for _ in range(121):
-        p = torch.einsum("rnd,rd->rn", x, theta).sigmoid()[:, :, None]
+        p = torch.einsum("rnd,rd->rn", x, theta).sigmoid().unsqueeze(2)
         curve.append((1 - p).mean().log10().item())
         R = (torch.rand(runs, 8, 8) < p).float()
         A = advantages(R.flatten(0, 1), 7).view_as(R)
-        update = torch.einsum("rng,rnd->rd", A * (R - p), x)
-        theta = theta + 0.15 * torch.nn.functional.normalize(update)
+        theta += 0.15 * normalize(torch.einsum("rng,rnd->rd", A * (R - p), x))
     return curve
 
 

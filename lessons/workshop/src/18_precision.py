@@ -135,7 +135,7 @@ show(batch_errors(np.geomspace(3, 1e5, 100), measured))
 # *Dr. GRPO's update in groups of two, by what is weighted; 1 is the length of the trainer's mean update. See the right end first: only the blue line goes
 # on down to 0, because its mean is right. In a small batch blue, the noisiest, is worst. Capped at 3: a larger weight counts as 3.*
 #
-# **The picture is a magnifying glass.** Its completions' weights have a spread (standard deviation) of {=magnified:.1f}. Of our float32 trainer against bfloat16 or float8 copies
+# **The picture is a magnifying glass.** Its completions' weights have a spread (standard deviation) of {=magnified:.1f}. With our float32 trainer and its bfloat16 or float8 copies
 # it is {=spread:.2f} or {=spread_8:.2f}. How far off is the mean update then?
 #
 # {=by_noise()}
@@ -262,11 +262,10 @@ def pays_from(off, noise, other_off, other_noise):
 #
 # **What libraries do.** In TRL 1.16 the rows of the table of caps are the values `token_truncate`, `sequence_truncate` and `sequence_mask` of
 # `vllm_importance_sampling_mode`. The default is the last, with a cap of 3. In our example it drops the texts that the trainer would write {=dropped:.0%} of
-# the time; where weights stay near 1 it drops nothing. In verl 0.9.1 `rollout_is` is `token` or `sequence`, capped at 2, and off by default.
+# the time. In verl 0.9.1 `rollout_is` is `token` or `sequence`, capped at 2, and off by default.
 #
 # **Why dividing by the length spoils it.** Divided by its length, a score no longer has mean 0, so the sampler's mean reward stays
-# in the update: in the example GRPO's ÷ length leaves the mean update {=over_length[0]:.2f} of its length off without a weight, and {=over_length[1]:.2f} with it. GRPO's $\sigma$ is that of the
-# sampler's groups, too.
+# in the update: in the example GRPO's ÷ length leaves the mean update {=over_length[0]:.2f} of its length off without a weight, and {=over_length[1]:.2f} with it.
 #
 # **One ratio for both tasks.** The clip bounds what our updates have moved; the weight corrects for the engines. If one puts the sampler's
 # log-probabilities in place of the old ones, the clip also stops tokens that no update has moved. GSPO clips a completion's mean ratio at 3e-4 down and

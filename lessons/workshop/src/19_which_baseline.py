@@ -1,19 +1,18 @@
-# %% [markdown] 40 minutes, without the second reading
+# %% [markdown] 38 minutes, without the second reading
 # # 19 · Which baseline?
 #
 # GRPO and Dr. GRPO subtract the mean reward of the group. If all its completions are right, every advantage is 0 and the group teaches nothing.
 # REINFORCE's advantage is the bare reward, $A = R$. Late in a run most groups are all right. Does it pay to train on them?
 #
-# > **If the bare reward is the advantage, groups that are all right teach, too; subtracting the group's mean silences them, and mixed groups then
-# > bring the same mean update, with other noise.**
+# > **If the bare reward is the advantage, groups that are all right teach, too; subtracting the mean of the others in the group silences them,
+# > and mixed groups then bring the same mean update, with other noise.**
 # >
 # > In our runs, two small tasks, each rule at its own best learning rate, the bare reward ended 2.8 and 2.1 points higher than the group's mean with
 # > one update a batch. Noise alone did not predict the order.
 #
 # **The smallest case.** Take a policy of one parameter whose answer is right with probability $p = .9$. The score, the gradient of the answer's
 # log-probability, is then .1 for a right answer and −.9 for a wrong one, and $\nabla p = p\,(1-p) = .09$. Draw groups of two.
-# [RLOO](../algorithms/rloo.py) subtracts the reward of the other answer (in groups of two this is $2(R - $ mean$)$, and its mean is exactly
-# $\nabla p$). The update of each kind of group:
+# [RLOO](../algorithms/rloo.py) subtracts the mean of the others, which gives $R - $ mean times $G/(G-1)$, here 2. The update of each kind of group:
 #
 # | the group | how often | $A = R$ | RLOO |
 # |---|---|---|---|
@@ -22,7 +21,7 @@
 # | both wrong | .01 | 0 | 0 |
 # | **mean** | | **.09** | **.09** |
 #
-# (One right, $A = R$: half of .1. RLOO: half of $1 \cdot .1 + (-1)(-.9)$.) So both rules learn the same on average, from different groups: $A = R$
+# (One right, $A = R$: half of .1. RLOO: half of $1 \cdot .1 + (-1)(-.9)$.) Both rules learn the same on average, from different groups: $A = R$
 # nine tenths from all-right ones, RLOO everything from rare, long steps of mixed ones.
 
 # %% [fold]
@@ -50,10 +49,14 @@ def measured(task, step):
 
 
 def of_prompts(task, step):
-    """p, a₋/a₊ and the formula's answer for groups of eight, for each prompt."""
-    p, best = np.array([(prompt["p"], prompt["best b"]) for prompt in measured(task, step)]).T
+    """For each prompt p, a₋/a₊, and the formula's answer for groups of eight, less the mean update,
+    which is no noise."""
+    prompts = measured(task, step)
+    p, best = np.array([(prompt["p"], prompt["best b"]) for prompt in prompts]).T
     ratio = p * (1 - best) / ((1 - p) * best)  # b* is p a₊ / (p a₊ + q a₋)
-    return p, ratio, times_as_noisy(p, 8, 1, ratio)
+    mean, along, across = np.transpose([prompt["noise"]["R"] for prompt in prompts])
+    share = mean**2 / (mean**2 + 8 * (along + across))  # of the mean in |A s|²
+    return p, ratio, (times_as_noisy(p, 8, 1, ratio) - share) / (1 - share)
 
 
 def times(name, other, task, step):
@@ -63,15 +66,12 @@ def times(name, other, task, step):
 
 def noise_table():
     rows = []
-    for task in baselines.TASKS:
-        for step, model in ((0, "base"), (60, "60 steps")):
-            p, ratio, answer = np.median(of_prompts(task, step), axis=1)
-            digits = 0 if ratio > 10 else 1
-            p, ratio = round(p, 3), round(ratio, digits)  # as printed
-            at_medians, found = times_as_noisy(p, 8, 1, ratio), times("R", MEAN, task, step)
-            numbers = f"{ratio:.{digits}f}", f"{at_medians:.3g}", f"{found:.3g}"
-            rows.append([f"{task}, {model}", short(p), *numbers])
-            assert (answer > 1) == (at_medians > 1) == (found > 1)
+    for task, (step, model) in product(baselines.TASKS, ((0, "base"), (60, "60 steps"))):
+        p, ratio, answer = np.median(of_prompts(task, step), axis=1)
+        found = times("R", MEAN, task, step)
+        assert (answer > 1) == (found > 1)
+        cells = [f"{number:.3g}" for number in (ratio, answer, found)]
+        rows.append([f"{task}, {model}", short(p), *cells])
     return markdown(["", "$p$", "$a_-/a_+$", "formula, $G = 8$", "measured"], rows)
 
 
@@ -96,16 +96,15 @@ def gap(row, task):
 
 
 def results_table():
-    rows, heads = [], ["at the end"]
+    rows = []
     for name, row in {MEAN: MEAN, "A = R": "R", "A = R, mixed groups only": LEFT_OUT}.items():
         rows.append([name])
         for task in baselines.TASKS:
             mean = cell(learned[MEAN][f"{task}, at the end"])
-            rows[-1] += [mean if row == MEAN else gap(row, task)]
+            rows[-1].append(mean if row == MEAN else gap(row, task))
             rows[-1].append(f"{1e4 * best_rate(row, task):.0f}e-4")
-    for task in baselines.TASKS:
-        heads += [task, "rate"]
-    return markdown(heads, rows)
+    arithmetic, expressions = baselines.TASKS
+    return markdown(["at the end", arithmetic, "rate", expressions, "rate"], rows)
 
 
 def lost(task):
@@ -118,20 +117,15 @@ knob_runs = load_runs(shrinkage.RESULTS)
 arms, (_, half) = shrinkage.compared(knob_runs), shrinkage.ALL_RIGHT
 
 
-def gained(arm, column="both", *rounding):
+def gained(arm, *rounding):
     """In points above RLOO, with four updates a batch."""
-    return change(arms[arm][column]["gap"], *rounding)
+    return plain(change(arms[arm]["both"]["gap"], *rounding))
 
 
-def rates(arm):
-    """On both tasks."""
-    return [select(knob_runs, {"arm": arm, "task": task})[0]["rate"] for task in baselines.TASKS]
-
-
-def late_gap(task, outcome, *rounding):
-    chosen = ([task], outcome, shrinkage.LONG)
+def late_gap(task):
+    chosen = ([task], "end", shrinkage.LONG)
     values = (shrinkage.outcomes(knob_runs, arm, *chosen) for arm in ("κ = ∞", "κ = 0"))
-    return plain(change(paired.difference(*values), *rounding))
+    return plain(change(paired.difference(*values)))
 
 
 def cosine(name, task, step):
@@ -148,10 +142,8 @@ of_rloo, of_R = (chance @ (A**2 * squared[R]).sum(axis=1) for A in (rloo_A, R))
 assert np.isclose(of_rloo / of_R, times_as_noisy(p, 4, 2, 5))
 
 # The words of the text
-assert rates(half) == rates("κ = ∞")
 behind = -100 * learned[LEFT_OUT]["expressions, over training"]["gap"]["difference"]
 assert all(learned["R"][f"{task}, at the end"]["gap"]["p_holm"] < paired.LEVEL
-           < min(arms[arm][task]["gap"]["p_holm"] for arm in ("κ = ∞", half))
            for task in baselines.TASKS)
 assert [gap("R", task)[:4] for task in baselines.TASKS] == ["+2.8", "+2.1"]
 noisier = [times(LEFT_OUT, MEAN, "expressions", step) for step in baselines.STEPS]
@@ -160,25 +152,22 @@ length_fits = np.array([np.mean([prompt["fits"][0] for prompt in measured(task, 
                         for task in baselines.TASKS for step in baselines.STEPS])
 assert cosine("OPO", "arithmetic", 0) < cosine(MEAN, "arithmetic", 0) - 0.1
 assert [best_rate("R", task) / best_rate(MEAN, task) for task in baselines.TASKS] == [2, 0.5]
-late = {task: np.median(of_prompts(task, 60)[0]) for task in baselines.TASKS}
+front = (baselines.FOLDER.parents[1] / "README.md").read_text("utf-8")
+assert "−0.4 [−1.4, +0.6]" in front and "−1.1 [−2.1, −0.1]" in front  # Dr. GRPO, REINFORCE
 
-
-def progress(task):
-    """The length of each prompt's mean update, with all groups and with mixed ones only."""
-    return np.array([[prompt["noise"][name][0] for name in ("R", LEFT_OUT)]
-                     for prompt in measured(task, 60)]).T
-
-
-silenced = {}  # the share of all prompts' progress that all-right groups bring
-for task, p_late in late.items():
-    whole, of_mixed = progress(task)
+late, silenced, harder = {}, {}, {}  # p; shares of the gradients, by all-right groups, by hard prompts
+for task in baselines.TASKS:
+    p, noises = of_prompts(task, 60)[0], [prompt["noise"] for prompt in measured(task, 60)]
+    late[task] = np.median(p)  # below: the length of each prompt's mean update
+    whole, of_mixed = np.transpose([[noise[name][0] for name in ("R", LEFT_OUT)] for noise in noises])
     silenced[task] = 1 - of_mixed.sum() / whole.sum()
-    assert abs(np.median(1 - of_mixed / whole) - p_late**7) < 0.01
+    harder[task] = whole[p < late[task]].sum() / whole.sum()
+    assert abs(np.median(1 - of_mixed / whole) - late[task]**7) < 0.01
 show(who_brings(np.array([*late.values()])))
 
 # %% [text]
-# *The gradient $\nabla p$ of this policy, and which groups of eight bring it with $A = R$ (with RLOO all is blue). See the right end first: all-right
-# groups bring most of what is left. Dots: the median $p$ of our trained models, {=short(late["arithmetic"], 4)} and {=short(late["expressions"], 4)} on two tasks.*
+# *The gradient $\nabla p$ of this policy, and which groups of eight bring it with $A = R$ (with RLOO all is blue). See the right end first.
+# Dots: the median $p$ of our trained models, {=short(late["arithmetic"], 4)} and {=short(late["expressions"], 4)} on two tasks.*
 #
 # | symbol | meaning |
 # |---|---|
@@ -216,26 +205,27 @@ def share(p, G):
 
 
 # %% [text]
-# **All-right groups bring much of what is left to learn**: on our trained models {=silenced["arithmetic"]:.0%} and {=silenced["expressions"]:.0%} of the gradients of all prompts together.
+# **All-right groups bring much of what is left to learn.** At the dots your formula gives {=late["arithmetic"] ** 7:.0%} and {=late["expressions"] ** 7:.0%}. Of the gradients of all prompts
+# together it is {=silenced["arithmetic"]:.0%} and {=silenced["expressions"]:.0%}: the harder half of the prompts holds {=harder["arithmetic"]:.0%} and {=harder["expressions"]:.0%} of these, and is less often all right.
 #
 # ## Does it pay to train on them?
 #
-# RLOO gets the same mean from mixed groups, so only training can tell. From the base models, one update a batch, no KL, each rule at the rate that did
-# best on three other seeds, accuracy of $R - $ mean, and points above it:
+# RLOO gets the same mean from mixed groups, so only training can tell. One update a batch, no KL, each rule at its best rate of 1e-4 to
+# 8e-4 (or beyond) by three other seeds, accuracy of $R - $ mean, and points above it:
 #
 # {=results_table()}
 #
-# *Means and 95 % intervals, ten seeds. RLOO would be the first row: its advantages are 8/7 times as large, which AdamW hardly notices. GRPO's ÷ σ was
-# not among these runs.*
+# *Means and 95 % intervals, ten seeds. RLOO would be the first row: AdamW hardly notices its factor 8/7. GRPO would stand near it: without KL it ends
+# 0.4 [−0.6, 1.4] points above Dr. GRPO, whose advantage is $R - $ mean, on the [front page](../README.md#results).*
 #
 # **Without its all-right groups $A = R$ loses {=lost("arithmetic")} and {=lost("expressions")} points.** Its rate is twice that of $R - $ mean on one task and half on the other, so longer
 # steps do not explain both leads.
 #
-# At one rate for all, as on the [front page](../README.md#results), REINFORCE is *below* GRPO.
+# There, at GRPO's rate, with a quarter of its updates, REINFORCE ends 1.1 [0.1, 2.1] points *below* GRPO.
 #
 # ## One knob between the two rules
 #
-# All-right groups need not train fully or not at all. Let $b$ be the mean of the other rewards, among which we count κ imaginary wrong completions.
+# There is a way between. Let $b$ be the mean of the other rewards, among which we count κ imaginary wrong completions.
 #
 # **2. RLOO with a knob.** Write the advantages $R - b$ of groups of $G$. κ = 0 must be RLOO, κ = ∞ is $A = R$.
 
@@ -276,14 +266,13 @@ def advantages(R, kappa):
 # %% [text]
 # ## Is it the noise?
 #
-# The toy suggests that quieter is better. **In our runs noise alone does not predict the order.** On expressions $A = R$ on mixed groups only has {=100 * min(noisier):.0f} to {=max(noisier):.0%} of the
-# signal-to-noise ratio of $R - $ mean, before and during training. Over training it is {=behind:.1f} points behind, yet it ends higher (table above, last row).
+# The toy suggests it. **In our runs noise alone does not predict the order.** On expressions $A = R$ on mixed groups only has {=100 * min(noisier):.0f} to {=max(noisier):.0%} of the
+# signal-to-noise ratio of $R - $ mean at all times. Over training it is {=behind:.1f} points behind, yet it ends higher (last row above).
 # We do not know why.
 #
 # ## To remember
 #
-# - Right completions are enough for the gradient of one prompt. With $A = R$ all-right groups bring a share of it, near $p = 1$ most. A group's mean
-#   silences them.
+# - Right completions are enough for the gradient of one prompt. With $A = R$ all-right groups bring a share of it, near $p = 1$ most.
 # - In our runs, on two small tasks and each rule at its own rate, $A = R$ ended highest, and all-right groups gave a part of its lead.
 # - In practice: log the share of all-right groups. Where it is large, try $A = R$ at a rate of its own.
 #
@@ -307,24 +296,19 @@ def advantages(R, kappa):
 #
 # $$q\,\Big[\,q + \frac p{G-1} + \Big(p + \frac q{G-1}\Big)\,\frac{a_-}{a_+}\Big]$$
 #
-# In groups of two this is $q\,(1 + a_-/a_+)$: $A = R$ is quieter exactly if $a_-/a_+ > p/q$. At our prompts' median $p$ and $a_-/a_+$:
+# In groups of two this is $q\,(1 + a_-/a_+)$: $A = R$ is quieter exactly if $a_-/a_+ > p/q$. For our prompts:
 #
 # {=noise_table()}
 #
-# *Measured, median over prompts: the squared signal-to-noise ratio of a group's update with $A = R$, over that with $R - $ mean.*
+# *Medians over prompts, of other samples than lesson 13's. Formula: prompt by prompt, less the mean update, which is no noise. Measured: the squared signal-to-noise
+# ratio of a group's update with $A = R$, over that with $R - $ mean.*
 #
-# **The knob in real training**, with four updates a batch, pooled over both tasks: $A = R$ ends {=plain(gained("κ = ∞"))} points above
-# RLOO and κ = 7 {=plain(gained("κ = 7"))}. κ = 3, predicted to gain half a point or more, is undecided: {=plain(gained("κ = 3", "both", 2))}. ([All arms; two of six predictions held](experiments/README.md#which-baseline).)
+# **The knob in real training**, four updates a batch, both tasks: $A = R$ ends {=gained("κ = ∞")} points above
+# RLOO and κ = 7 {=gained("κ = 7")}. κ = 3, predicted to gain half a point or more, is undecided: {=gained("κ = 3", 2)}. ([All arms; two of six predictions held](experiments/README.md#which-baseline).)
 #
-# **One line** gives RLOO's all-right groups this half, and leaves the rest alone:
+# The line `A[R.mean(axis=1) == 1] = 0.5` alone has RLOO end {=gained(half)} points higher.
 #
-# ```python
-# A[R.mean(axis=1) == 1] = 0.5
-# ```
-#
-# With it RLOO ends {=plain(gained(half))} points higher (at the rate of $A = R$). Easy prompts get up to 1.5 times their weight.
-#
-# **After 240 batches** (five seeds, four updates a batch) $A = R$ ends {=late_gap("arithmetic", "end")} points above RLOO on arithmetic and {=late_gap("expressions", "end")} on expressions.
+# **After 240 batches** (five seeds, four updates a batch) $A = R$ ends {=late_gap("arithmetic")} points above RLOO on arithmetic and {=late_gap("expressions")} on expressions.
 #
 # **OPO** ([2505.23585](https://arxiv.org/abs/2505.23585)) weighs rewards by length, which is to stand for $\|s\|^2$. Here length explains {=100 * length_fits.min():.0f} to {=100 * length_fits.max():.0f} % of its variance, and on
 # the base model of arithmetic its batches are noisier than those of $R - $ mean.
