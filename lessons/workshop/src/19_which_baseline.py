@@ -167,7 +167,7 @@ show(who_brings(np.array([*late.values()])))
 
 # %% [text]
 # *The gradient $\nabla p$ of this policy, and which groups of eight bring it with $A = R$ (with RLOO all is blue). See the right end first.
-# Dots: the median $p$ of our trained models, {=short(late["arithmetic"], 4)} and {=short(late["expressions"], 4)} on two tasks.*
+# Dots: the median $p$ of our trained models, {=short(late["arithmetic"], 4)} and {=short(late["expressions"], 4)}.*
 #
 # | symbol | meaning |
 # |---|---|
