@@ -10,14 +10,12 @@ from torch import Tensor
 from lessons.workshop.kit import BLUE, ORANGE, PURPLE, RED, new_figure
 
 
-def fans(curves: dict[tuple[str, float], Tensor], rate: float) -> Figure:
+def fans(curves: dict[str, Tensor], rate: float) -> Figure:
     """Lesson 0: the success probability along 1,000 runs with each baseline: the median and eight
-    runs in ten. curves: (updates + 1, runs) of each baseline and learning rate.
-    """
+    runs in ten. curves: (updates + 1, runs) of each baseline."""
     figure, panels = new_figure(9, 2.9, columns=4, sharey=True)
-    names = ("b = p", "b = 0", "b = −1", "b = −3")
-    for axis, name, color in zip(panels, names, (BLUE, ORANGE, PURPLE, RED)):
-        runs = curves[name, rate]
+    colors = (BLUE, ORANGE, RED, PURPLE)
+    for axis, (name, runs), color in zip(panels, curves.items(), colors):
         low, median, high = np.quantile(runs, [0.1, 0.5, 0.9], axis=1)
         axis.fill_between(range(201), low, high, color=color, alpha=0.3, linewidth=0)
         axis.plot(median, color=color)
@@ -54,7 +52,6 @@ def least_noisy(p, candidates, noise=variance):
 WRONG_SCORES = {
     "score as if right": partial(learn, score=lambda R, p: 1 - p),
     "slope of p": partial(learn, score=lambda R, p: p * (1 - p) * (2 * R - 1)),
-    "sign turned": partial(learn, score=lambda R, p: p - R),
 }
 
 CHECKS = {
@@ -69,9 +66,6 @@ CHECKS = {
                 WRONG_SCORES["score as if right"]
             ),
             "that is the slope of the probability": WRONG_SCORES["slope of p"],
-            "each update changes p: compute it inside the loop": (
-                lambda z, uniforms, b, rate: learn(z, [0] * len(uniforms), b, 0)
-            ),
             "that is p after each update": (
                 lambda z, uniforms, b, rate: learn(z, [*uniforms, 0], b, rate)[1:]
             ),

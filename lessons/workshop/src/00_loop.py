@@ -11,8 +11,8 @@
 # > **A model that is told only "right" or "wrong" can become right more often by repeating these three steps; large steps along
 # > noisy updates can ruin it instead.**
 # >
-# > In one run of a tiny policy, thirty updates raise a right answer's probability from .19 to .93. With 3 added to every reward (same mean
-# > update, more noise) three in ten of 1,000 longer runs are ruined, without it none.
+# > In one run of a tiny policy, thirty updates raise right answers from 19 to 93 %. With 3 added to every reward (same mean update, far
+# > noisier) three in ten longer runs are ruined; with 3.42 subtracted, two; with neither, none.
 #
 # In supervised learning somebody has to write the completions to imitate. Here the verifier only has to *recognise* a right one. The
 # price: what the policy never samples cannot be rewarded.
@@ -20,8 +20,8 @@
 # ## A policy that fits on the screen
 #
 # To see the loop at work we need something to train. The prompt is "name an even number". There are three tokens, `1`, `2` and the full
-# stop, which ends the completion. A completion is cut off after three tokens; without a full stop it is wrong. That makes 15 completions,
-# three of them right: `12.`, `22.` and `2.`
+# stop, which ends the completion. A completion is cut off after three tokens. Of the 15 completions the verifier, `text.endswith("2.")`,
+# calls three right: `12.`, `22.` and `2.`
 #
 # For each of the seven possible prefixes (beginnings) the policy has three numbers (logits), whose softmax is the distribution of the next
 # token. A language model does the same, with a neural network in place of the table. This function is the whole policy (`uses` is 1 where a
@@ -63,7 +63,7 @@ say(f"```python\n{inspect.getsource(log_probabilities)}```")
 # ## The loop
 #
 # Now the three steps. The direction in logit space that makes a completion $y$ more probable is the gradient of its log-probability,
-# $\nabla\log\pi(y)$, called its **score**. The **update** is the mean over the batch of $R\,\nabla\log\pi(y)$, here over four
+# $\nabla\log\pi(y)$, called its **score**. The **update** is the mean over the batch of $R\,\nabla\log\pi(y)$, over four
 # completions. This is REINFORCE (Williams 1992); autograd does the rest:
 
 # %%
@@ -92,8 +92,13 @@ axis.text(9, 0.66, "sum, right", ha="right")
 favourite, first = trace[-1].argmax(), trace[0].argmax()
 label_line(axis, 30, trace[-1, favourite], f'"{texts[favourite]}"', RIGHT)
 label_line(axis, 0, trace[0, first], f'"{texts[first]}"', GREY, xytext=(8, 8))
-axis.set(xlim=(0, 33), ylim=(0, 1.02), xlabel="updates", ylabel="probability")
-axis.set_title("15 completions: blue right, grey wrong")
+axis.set(
+    xlim=(0, 33),
+    ylim=(0, 1.02),
+    xlabel="updates",
+    ylabel="probability",
+    title="15 completions: blue right, grey wrong",
+)
 show(figure)
 start, end = (trace[[0, -1]] @ R).tolist()
 assert R[favourite] == 1 and (round(start, 2), round(end, 2)) == (0.19, 0.93)
@@ -108,8 +113,10 @@ assert R[favourite] == 1 and (round(start, 2), round(end, 2)) == (0.19, 0.93)
 # %% [fold]
 before, after = trace[:2]
 for i in batches[0]:
-    change = f"{before[i]:.3f} before, {after[i]:.3f} after"
-    print(f"{texts[i]:4} reward {R[i]:.0f}, its probability: {change}")
+    print(
+        f"{texts[i]:4} reward {R[i]:.0f}, its probability: "
+        f"{before[i]:.3f} before, {after[i]:.3f} after"
+    )
 print(f"success probability: {before @ R:.3f} before, {after @ R:.3f} after")
 
 # %% [text]
@@ -129,7 +136,8 @@ print(f"success probability: {before @ R:.3f} before, {after @ R:.3f} after")
 #
 # - **b = p**: right completions are pushed up and wrong ones down. (In practice: the mean reward of several completions.)
 # - **b = 0**, no baseline: right completions are pushed up.
-# - **b = −1** and **b = −3**: as if every reward were 1 or 3 points higher. All completions are pushed up, right ones more.
+# - **b = −3**: as if every reward were 3 points higher. All completions are pushed up, right ones more.
+# - **b = 3.42**: all are pushed down, wrong ones more, as noisy as b = −3.
 #
 # From all 15 completions, the mean and the noise of the update from one:
 
@@ -142,8 +150,8 @@ def success(logits):
 BASELINES = {
     "b = p": success,
     "b = 0": lambda logits: 0 * success(logits),
-    "b = −1": lambda logits: 0 * success(logits) - 1,
     "b = −3": lambda logits: 0 * success(logits) - 3,
+    "b = 3.42": lambda logits: 0 * success(logits) + 3.42,
 }
 
 
@@ -161,12 +169,12 @@ for name, baseline in BASELINES.items():
     mean, variances[name] = mean_and_variance(start_logits, baseline)
     exact = torch.allclose(mean, grad(success)(start_logits).flatten(), rtol=0, atol=1e-12)
     assert exact
-    print(f"{name:6} mean update = gradient of p, within 1e-12: {exact}", end="   ")
+    print(f"{name:8} mean update = gradient of p, within 1e-12: {exact}", end="   ")
     print(f"variance {variances[name]:5.2f}")
 
 # %% [markdown]
 # Does the noise matter? We train with each baseline: 1,000 runs of 200 updates, 4 completions per update. A run is **lost** if it ends with
-# $p < .1$. *Guess: how many are lost at a rate of 4, with $b = 0$, and with $b = -1$?* Then open the output (click the … under the cell) and
+# $p < .1$. *Guess: how many are lost at a rate of 4, with $b = 0$, $-3$ and $3.42$?* Then open the output (click the … under the cell) and
 # move the rate.
 
 
@@ -179,8 +187,7 @@ def train(baseline, rate, runs=1000, updates=200, batch=4):
         logits.requires_grad_()
         log_pi = log_probabilities(logits)  # (runs, 15)
         pi = log_pi.detach().exp()
-        p = pi @ R  # (runs,)
-        curves.append(p)
+        curves.append(pi @ R)  # (runs,)
         drawn = torch.multinomial(pi, batch, True, generator=generator)  # (runs, batch)
         b = baseline(logits.detach())[:, None]
         loss = -((R[drawn] - b) * log_pi.gather(1, drawn)).mean(dim=1).sum()
@@ -189,25 +196,24 @@ def train(baseline, rate, runs=1000, updates=200, batch=4):
 
 
 RATES = [1.0, 0.2, 0.5, 2.0, 4.0]  # the slider begins at the first
-curves = {}
-for name, baseline in BASELINES.items():
-    curves |= {(name, rate): train(baseline, rate) for rate in RATES}
+curves = {rate: {name: train(b, rate) for name, b in BASELINES.items()} for rate in RATES}
 lost = {
-    name: [(curves[name, rate][-1] < 0.1).double().mean().item() for rate in (0.2, 1.0, 4.0)]
+    name: [(curves[rate][name][-1] < 0.1).double().mean().item() for rate in (0.2, 1.0, 4.0)]
     for name in BASELINES
 }
-assert all(max(lost[name]) == 0 for name in ("b = p", "b = 0"))
-assert 0.25 < lost["b = −3"][1] < 0.34  # three in ten, as the claim says
+assert max(lost["b = p"] + lost["b = 0"]) == 0
+# three and two in ten, as the claim says
+assert 0.15 < lost["b = 3.42"][1] < 0.25 < lost["b = −3"][1] < 0.34
 logits = start_logits  # to a policy halfway, along the exact gradient
 while success(logits) < 0.5:
     logits = logits + 0.05 * grad(success)(logits)
 halfway = {name: mean_and_variance(logits, b)[1] for name, b in BASELINES.items()}
 for noise in (variances, halfway):
-    assert noise["b = p"] < noise["b = 0"] < noise["b = −1"] < noise["b = −3"]
-knob(lambda rate: fans(curves, rate), rate=RATES)
+    assert noise["b = p"] < noise["b = 0"] < noise["b = 3.42"]
+assert round(variances["b = −3"], 1) == round(variances["b = 3.42"], 1) == 14.7
+knob(lambda rate: fans(curves[rate], rate), rate=RATES)
 rows = "\n".join(
-    f"| {name} | {variances[name]:.2f} | "
-    + " | ".join(f"{100 * x:.1f} %" if x else "0" for x in shares)
+    f"| {name} | {variances[name]:.2f} | " + " | ".join(f"{1000 * x:.0f}" for x in shares)
     for name, shares in lost.items()
 )
 say(f"""*Line: the median run. Band: the middle eight runs in ten.*
@@ -218,19 +224,19 @@ say(f"""*Line: the median run. Band: the middle eight runs in ten.*
 |---|---|---|---|---|
 {rows}
 
-**Only the two noisiest lose runs, the noisier of them at smaller steps.** A large noisy step can make the right
+**Only the two noisy ones lose runs, whether they push up or down.** A large noisy step can make the right
 completions improbable by chance; then they are hardly ever sampled, and nothing brings them back. Small steps
-average the noise out. (Noise is not the whole story: with $b = -1$ and $-3$ a wrong completion that was sampled
-by chance is also pushed up, and so sampled again.)""")
+average the noise out. (Noise is not the whole story: $b = -3$ loses more. It also pushes up a wrong completion
+that was sampled by chance, and so it is sampled again.)""")
 
 # %% [markdown]
 # ## Exercises
 #
-# You have seen the loop with autograd; now write it yourself. The smallest policy has one logit $z$ and two completions: the right one has
+# Now write the loop yourself, without autograd. The smallest policy has one logit $z$ and two completions: the right one has
 # probability $p = 1/(1 + e^{-z})$, the wrong one $1 - p$.
 #
 # **1. Write the loop.** Each update uses one completion: it is right if the next number in `uniforms` (random, between 0 and 1) is below $p$.
-# It receives the reward 1 or 0, and $z$ makes a step with baseline $b$ and learning rate `rate`. Collect $p$ before each update, without autograd.
+# It receives the reward 1 or 0, and $z$ makes a step with baseline $b$ and learning rate `rate`. Collect $p$ before each update.
 # Below the check, your loop trains 100 policies.
 
 
@@ -304,6 +310,6 @@ def least_noisy(p, candidates):
 # ## To remember
 #
 # The policy samples, the verifier rewards, and rewarded completions become more probable. A baseline that does not depend on the completion
-# leaves the mean update unchanged. It changes the noise, and with large steps noise can ruin a run.
+# leaves the mean update unchanged. It changes the noise, and with large steps noise can ruin a run, whichever way it pushes.
 #
-# Sources: Williams 1992 (*Machine Learning* 8, REINFORCE). The small policy and its runs are ours.
+# Sources: Williams 1992 (*Machine Learning* 8, REINFORCE). The policy and its runs are ours.
