@@ -8,8 +8,8 @@
 # > **The clip stops pushing (gradient 0) a token whose probability has already moved far enough the way it is pushed; a token that has moved
 # > the other way is still pushed.**
 # >
-# > So it stops gradients, not ratios: after 16 steps on one batch, 23 % of the tokens are outside its range, without the clip 30 % (a small
-# > model, five batches; 4 steps are usual).
+# > So it stops gradients, not ratios: after 16 steps on one batch, 23 % of the tokens are outside its range, without the clip 30 %; after
+# > the usual 4 steps, 16 and 17 % (a small model, five batches).
 #
 # Move the ratio:
 
@@ -65,7 +65,7 @@ knob(draw, ratio=(0.1, 2.9, 0.1, 1.5), eps=(0.05, 0.6, 0.05, 0.2))
 # | $A_t$ | the **advantage**: how strongly token $t$ is pushed, up or down. A constant: no gradient flows through it |
 # | $\varepsilon$ | half the width of the clip's range, `clip_eps` = 0.2 |
 #
-# In code, the diff from the loss of `reinforce.py` to that of `ppo.py` (token mean: [lesson 5](05_length.ipynb)):
+# The diff from the loss of `reinforce.py` to that of `ppo.py` (token mean: [lesson 5](05_length.ipynb)):
 
 # %%
 show_diff(reinforce.policy_loss, ppo.policy_loss)
@@ -73,7 +73,7 @@ show_diff(reinforce.policy_loss, ppo.policy_loss)
 # %% [markdown]
 # ## First the ratio: several updates with one batch
 #
-# A batch is sampled once and used for several optimizer steps. After the first step the policy has changed, and a mean over the old samples
+# After the first step on a batch the policy has changed, and a mean over the old samples
 # no longer estimates the new policy's expectation. For completions of one token the ratio repairs this:
 #
 # $$\mathbb E_{y\sim\pi_{old}}\big[\rho(y)\,A(y)\,\nabla\ell(y)\big] =
@@ -155,7 +155,7 @@ print(f"at ratio 20 and A = -1 the gradient is {objective([20.0], -1.0)[1].item(
 
 # %% [fold]
 def train(eps):
-    """The log-probabilities before each of 16 steps and after them; the gradient there."""
+    """(17, B, T): the log-probabilities before each of 16 steps and after; the gradient there."""
     policy, history, config = to_float64(load_policy("base")[0]), [], ppo.Config(clip_eps=eps)
     optimizer = torch.optim.AdamW(policy.parameters(), config.learning_rate, weight_decay=0.0)
     for _ in range(17):
@@ -164,39 +164,41 @@ def train(eps):
         loss = ppo.policy_loss(logps=logps, **batch, config=config)
         loss.backward(inputs=[*policy.parameters(), logps])
         optimizer.step()
-    return [logps.detach() for logps in history], logps.grad
+    return torch.stack(history).detach(), logps.grad
 
-shares = []  # (5, 2): outside the range, with the clip and without
+shares = []  # (5, 2, 17): outside the range, with the clip and without, step by step
 for seed in (4, 3, 2, 1, 0):  # the text and the picture show the last
     problems, generator = sample_problems(8, LEVELS, random.Random(seed)), torch.Generator()
     prompts = [problem.prompt for problem in problems]
     rollout = sample(to_float64(base), tokenizer, prompts, 8, 56, 1.0, generator.manual_seed(seed))
     R = [reward(problems[row // 8], text) for row, text in enumerate(rollout.texts)]
-    A, real = torch.tensor(R).double().view(64, 1), rollout.mask  # (B, 1) and (B, T)
-    batch = {"old_logps": rollout.old_logps, "advantages": A - A.mean(), "mask": real}
+    R = torch.tensor(R).double().view(64, 1)
+    A, real = R - R.mean(), rollout.mask  # (B, 1) and (B, T)
+    batch = {"old_logps": rollout.old_logps, "advantages": A, "mask": real}
     (clip, gradient), (no_clip, _) = train(0.2), train(math.inf)
-    moved = [(at[16] - rollout.old_logps)[real].exp() for at in (clip, no_clip)]
-    shares.append([((ratios - 1).abs() > 0.2).double().mean() for ratios in moved])
-shares, A = np.array(shares), A - A.mean()
+    ratios = (torch.stack([clip, no_clip]) - rollout.old_logps)[..., real].exp()
+    shares.append(((ratios - 1).abs() > 0.2).double().mean(dim=2))
+shares = torch.stack(shares)
+means = 100 * shares.mean(dim=0)[:, [4, 16]]  # (2, 2)
 first, last, free = ((at - rollout.old_logps).exp() for at in (clip[1], clip[16], no_clip[16]))
-outside, escaped = (((ratios - 1).abs() > 0.2) & real for ratios in (last, free))
+outside, escaped = (((at - 1).abs() > 0.2) & real for at in (last, free))
 stopped, up = (gradient == 0) & real, (A > 0) & real
 assert torch.equal(stopped, outside & ((last - 1).sign() == A.sign()))
 assert 1.2 < last[up].max() < free[up].max()
 assert [int(x.sum()) for x in (outside, escaped, real)] == [98, 137, 472]
-assert [round(100 * x) for x in shares.mean(axis=0)] == [23, 30]  # as the claim says
-assert (shares[:, 0] < shares[:, 1]).all()
+assert means.round().tolist() == [[16, 23], [17, 30]]  # as the claim says
+assert (shares[:, 0, 16] < shares[:, 1, 16]).all()
 task = lesson_02.TRAINED["2.2"]  # exercise 2
 rules = lesson_02.CHECKS["2.2"]["expected"], task["mistakes"]["no clip"]
 found = [task["curve"](rule)[-1] for rule in rules]
 assert found[0] > 0.9 and found[1] < 0.4
-show(share_outside({"clip": clip, "no clip": no_clip}, rollout.old_logps, real))
+show(share_outside(shares[-1]))
 
 # %% [text]
 # *The share of the tokens whose ratio lies outside the clip's range, after each step, on one batch.*
 #
-# **The clip holds some tokens back, not all: on average {=shares[:, 0].mean():.0%} are outside the range with it
-# (from {=shares[:, 0].min():.0%} to {=shares[:, 0].max():.0%} on the five batches), {=shares[:, 1].mean():.0%} without ({=shares[:, 1].min():.0%} to {=shares[:, 1].max():.0%}).** In the picture,
+# **The clip holds some tokens back, not all, and at the usual 4 steps hardly any: on average {=means[0, 0]:.0f} % are outside the range with
+# it, {=means[1, 0]:.0f} % without; after 16 steps {=means[0, 1]:.0f} and {=means[1, 1]:.0f} %.** In the picture, after 16 steps,
 # {=int(stopped.sum())} of the {=int(outside.sum())} tokens outside it moved where their advantage pushes them: their gradient is exactly 0.
 #
 # How did they get there? A single step may go far: here the first made a token with $A > 0$ {=first[up].max():.1f} times as likely.
