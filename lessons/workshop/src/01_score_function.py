@@ -21,9 +21,9 @@
 # | **mean** | | 0 | **.09** | **.09** |
 # | **mean square** | | | **.0090** | **.0657** |
 #
-# Both means are the derivative of $p$. The variance, lesson 0's noise, is the mean square minus $.09^2$ for every $b$, so it is enough to
-# compare mean squares. With the mean reward it is seven times as large: the wrong completion is rare and has the long score, and without a
-# baseline it contributes nothing.
+# Both means are the derivative of $p$. The variance, lesson 0's noise, is the mean square minus $.09^2$ for every $b$: .0009 and .0576. So
+# mean squares order the baselines. With the mean reward the mean square is seven times as large (the variance 64 times): the wrong
+# completion is rare and has the long score, and without a baseline it contributes nothing.
 #
 # Can that happen in a language model? We ask our **base model**, a small transformer trained on worked sums. It answers `2+10+2?` with `#14`,
 # or first works it out, `2+10=12;12+2=14;#14`.
@@ -85,7 +85,7 @@ rows = "\n".join(f"| `{x}` | {p:.3f} | {long[x]:.3g} | {(2 - p) / (1 - p):.1f} |
 show(mean_squares(measured, mean_square, best))
 
 # %% [text]
-# *The mean square of the estimate, for every baseline $b$, over that without a baseline. Yellow: the
+# *The mean square of the estimate, for every baseline $b$, over that without one; logarithmic scale. Yellow: the
 # usual choice $b = p$, the share of right completions, {=share["35+14?"]:.0%} for the first prompt. Its wrong completions have long scores:
 # they contain an improbable token, and the score of a token shrinks as its probability goes to 1.*
 #
@@ -132,7 +132,7 @@ show(mean_squares(measured, mean_square, best))
 #
 # ## A policy with fifteen completions
 #
-# Does our script do what the theorem says? We check it on [lesson 0](00_loop.ipynb)'s policy, with 21 random logits. (The full
+# We check our script on [lesson 0](00_loop.ipynb)'s policy, with 21 random logits. (The full
 # stop is the end-of-sequence token, EOS.)
 
 # %% [fold]
@@ -196,8 +196,8 @@ assert [size < 1e-12 for size in error.values()] == [True] * 5 + [False, True, F
 # %% [markdown]
 # Last line: $b = R$ depends on the completion, and no gradient is left.
 #
-# The mean is settled; now the mean square. Move $b$. Each dot is a completion: its area is the probability, its position its
-# estimate, along $\nabla p$ and across. The cross is their mean.
+# Now the mean square. Move $b$. Each dot is a completion: its area is the probability, its position its
+# estimate, along $\nabla p$ and, across it, where they spread most. The cross is their mean.
 
 # %% [fold]
 squared = s.square().sum(dim=1)
@@ -248,7 +248,7 @@ def worse_than_none_above(p):
 #
 # </details>
 #
-# The mean reward is nevertheless the usual choice: it needs no scores, and it cancels any constant added to all rewards. What it does to
+# The mean reward is nevertheless usual: it needs no scores, and it cancels any constant added to all rewards. What it does to
 # training: [lesson 19](19_which_baseline.ipynb), where, in our runs, the bare reward learned best.
 #
 # **2. Find the bug.** Many tokenizers have no padding token, so the EOS is used for it. The mask `ids != pad` then also leaves out the

@@ -14,14 +14,14 @@
 # The smallest case has two tokens and one logit. With $u = \pi_\text{ref}/\pi$, the ratio of a token's two probabilities, two estimates are
 # $k_1 = -\log u$ and $k_3 = u - 1 - \log u$. The **score** $s$ is the derivative of the token's $\log\pi$ with respect to the logit:
 #
-# | token | $\pi$ | $\pi_\text{ref}$ | $u$ | $k_1$ | $k_3$ | $s$ | $k_3$'s derivative: $(1-u)\,s$ | in the KL's derivative: $k_1\,s$ |
+# | token | $\pi$ | $\pi_\text{ref}$ | $u$ | $k_1$ | $k_3$ | $s$ | $(1-u)\,s$, derivative of $k_3$ | $k_1\,s$, mean: derivative of the KL |
 # |---|---|---|---|---|---|---|---|---|
 # | 1 | ½ | .1 | .2 | 1.61 | .81 | ½ | .4 | .80 |
 # | 2 | ½ | .9 | 1.8 | −.59 | .21 | −½ | .4 | .29 |
 # | **mean** | | | 1 | **.51** | **.51** | 0 | **.4** | **.55** |
 #
-# The values agree: both means are KL(policy‖reference). The derivatives do not. That of this KL is the mean of the last column, .55
-# (proof below); that of $k_3$, .4, belongs to KL(reference‖policy): $\pi - \pi_\text{ref}$ = .5 − .1.
+# The values agree: both means are KL(policy‖reference). The derivatives do not. That of this KL is the mean of the last column, .55;
+# that of $k_3$, .4, belongs to KL(reference‖policy): $\pi - \pi_\text{ref}$ = .5 − .1.
 #
 # **Does it matter?** We train a policy over five tokens, starting at the reference. Two tokens are rewarded: a rare one (blue), which the
 # reference writes in 5 % of cases, with 1, and the common token 2 with 0.8. The loss contains 0.2 times a penalty: $k_1$, $k_3$, or a third
@@ -119,7 +119,7 @@ show(figure)
 #
 # $$\nabla k_1 = s, \qquad \nabla k_2 = -\log u \; s, \qquad \nabla k_3 = (1 - u)\, s$$
 #
-# Three means complete the proof, one for each $k$:
+# Three means complete the proof:
 #
 # $$\mathbb E[s] = \sum_y \nabla \pi = \nabla 1 = 0$$
 #
@@ -189,7 +189,7 @@ assert list(table.values()) == expected
 # %% [markdown]
 # ## What to use
 #
-# Which penalty do the algorithms have? PPO subtracts $\beta k_1$ from the reward of every token: the reverse KL. GRPO has $k_3$ in its loss, in
+# PPO subtracts $\beta k_1$ from the reward of every token: the reverse KL. GRPO has $k_3$ in its loss, in
 # these two lines: the forward KL.
 
 # %% [fold]
@@ -224,7 +224,8 @@ assert (in_grpo, in_ppo, as_printed) == ("forward", "reverse", True)
 # use $k_1$ in the reward if its completions must stay plausible to the reference; if it only must not forget, $k_3$ as a loss is simpler.
 #
 # But in a completion an earlier token decides which later ones are reached. For the KL of whole completions, each token must be charged for the
-# later ones, too. Of the penalties above, only $k_1$ in the reward becomes right that way (second reading).
+# later ones, too. Of the penalties above, only $k_1$ in the reward becomes right that way (second reading); $k_3$ as a loss charges each token
+# alone.
 #
 # ## Exercise
 #
