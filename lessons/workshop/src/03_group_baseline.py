@@ -23,7 +23,7 @@
 # A reward lies closer to a mean that contains it: the first bold row is three quarters of the second.
 #
 # The mean of the others is RLOO's baseline (REINFORCE leave-one-out), the mean of the group that of Dr. GRPO ("GRPO done right") and of GRPO,
-# which then divides by σ. In our scripts:
+# which then divides by σ (a mean over $G$; PyTorch's `.std()` divides by $G - 1$). In our scripts:
 
 # %% [fold]
 import numpy as np
@@ -50,7 +50,7 @@ assert torch.allclose(own, 3 / 4 * others) and own[0] == 1 / 2  # the group of f
 #
 # ## Without σ: the direction stays
 #
-# Where does $g$ point on average? Two steps show it.
+# Where does $g$ point on average?
 #
 # **Step 1: RLOO.** $b_i$ contains only the *other* completions, which are independent of completion $i$. So it is a baseline that does not
 # depend on the completion, and [lesson 1](01_score_function.ipynb)'s theorem holds: $\mathbb E[(R_i - b_i)\, s_i] = \nabla p$, the gradient of the
@@ -67,8 +67,8 @@ assert torch.allclose(own, 3 / 4 * others) and own[0] == 1 / 2  # the group of f
 #
 # ## With σ: the direction stays, but prompts count differently
 #
-# GRPO divides $R_i - \bar R$ by σ, which varies from group to group, so step 2 does not apply. We take the smallest interesting case by hand.
-# In a group of three, let $j$ of the *others* be right. Completion $i$ has the advantage $A(\text{right}, j)$ if it is right itself,
+# GRPO divides $R_i - \bar R$ by σ, which varies from group to group, so step 2 does not apply.
+# By hand: in a group of three, let $j$ of the *others* be right. Completion $i$ has the advantage $A(\text{right}, j)$ if it is right itself,
 # $A(\text{wrong}, j)$ if not:
 #
 # | $j$ | 0 | 1 | 2 |
@@ -77,7 +77,7 @@ assert torch.allclose(own, 3 / 4 * others) and own[0] == 1 / 2  # the group of f
 # | $A(\text{wrong}, j)$ | 0 | −.71 | −1.41 |
 # | **difference** | **1.41** | **1.41** | **1.41** |
 #
-# For $j = 0$: rewards 1, 0, 0, mean 1/3, σ = $\sqrt2/3$ = .47, and (1 − 1/3)/.47 = 1.41. (The zeros: all three rewards are equal. Such a group
+# For $j = 0$: rewards 1, 0, 0, mean 1/3, σ = $\sqrt2/3$ = .47, and (1 − 1/3)/.47 = 1.41. (Zeros: three equal rewards. Such a group
 # is **silent**, it trains nothing.)
 #
 # Only the differences matter. The others are independent of completion $i$, and $\mathbb E[R\,s] = \nabla p$,
@@ -91,9 +91,9 @@ assert torch.allclose(own, 3 / 4 * others) and own[0] == 1 / 2  # the group of f
 # $$\mathbb E[g] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_j\big[A(\text{right}, j) - A(\text{wrong}, j)\big],
 # \quad j \sim \mathrm{Binomial}(G-1, p)$$
 #
-# So GRPO keeps the direction, and a prompt counts $w(p)$ times. In groups of three $w = 1.41$ for every prompt. In groups of four the
-# differences are 1.73, 1.58, 1.58 and 1.73: largest for $j = 0$, as on a very hard prompt, and for $j = 3$, as on a very easy one. The larger
-# the group, the more it matters:
+# So ÷ σ keeps the direction, and a prompt counts $w(p)$ times. In groups of three all mixed groups have one σ, so $w = 1.41$ for every
+# prompt. From four on there are several: with σ = .43 and .5 the differences are 1.73, 1.58, 1.58 and 1.73, largest for $j = 0$, as on a very
+# hard prompt, and for $j = 3$, as on a very easy one. In larger groups it matters more:
 
 # %% [fold]
 rewards = torch.tensor([a + b == 2 for a in range(3) for b in range(3)]).double()  # 00 to 22
@@ -156,7 +156,7 @@ show(counts_of_prompts(ps, counts, [(p, w / identity.weight("GRPO", 0.5, 4)) for
 # %% [text]
 # ## The check: all groups
 #
-# Do the scripts agree? A tiny policy is asked for two digits from 0 to 2 that add up to 2: of its nine completions three are right
+# A tiny policy is asked for two digits from 0 to 2 that add up to 2: of its nine completions three are right
 # ($p$ = {=p:.3f}). It has $9^G$ groups. From all of them, with the scripts' own functions, the factor of $\nabla p$ in $\mathbb E[g]$:
 
 # %% [fold]
@@ -234,8 +234,8 @@ def rloo_verified(rewards, verified):
 # %% [markdown]
 # ## To remember
 #
-# - A baseline of the *others'* rewards keeps the average update. The group's mean shortens it to $(G-1)/G$, a matter of the learning rate.
-# - GRPO's average update is a multiple of $\nabla p$ as well, from $G = 4$ on a larger one for very hard and very easy prompts.
+# - A baseline of the *others'* rewards keeps the average update. The group's mean shortens it to $(G-1)/G$, which AdamW divides out.
+# - GRPO's average update is a multiple of $\nabla p$, from $G = 4$ on a larger one for very hard and very easy prompts.
 #
 # ## For a second reading (12 minutes)
 #
@@ -283,7 +283,7 @@ for G in (2, 3, 4, 5):
     print(f"  RLOO, G = {G}: {loo:.4f}")
 
 # %% [markdown]
-# *A dot is the update of one group of two, its size the group's probability; the arrow is $\nabla p$, the circle the average. GRPO's groups of
+# *A dot is the update of one group of two, its size the group's probability; the cross is $\nabla p$, the circle the average. GRPO's groups of
 # two lie where RLOO's do.* RLOO is noisier than no baseline in groups of two and three, and less noisy from four on.
 #
 # **Groups by text.** A batch may hold the question *how many?* twice, with two different pictures. Some public trainers group completions by

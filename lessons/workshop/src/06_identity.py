@@ -15,7 +15,7 @@
 # $$g \;=\; \sigma\,\big(\bar s_+ - \bar s_-\big)$$
 #
 # **The smallest case.** Take groups of four, with two and with three right completions. A completion's **advantage**
-# $A_i$ is its reward less the mean of the group, divided by σ. The update is $g = \frac14\sum_i A_i s_i$.
+# $A_i$ is its reward less the mean of the group, divided by σ (a mean over $G$; PyTorch's `.std()` divides by $G - 1$). The update is $g = \frac14\sum_i A_i s_i$.
 #
 # | rewards | σ | advantages | $g$ |
 # |---|---|---|---|
@@ -25,8 +25,8 @@
 # Both means have the coefficient σ. Dr. GRPO ("GRPO done right") does not divide by σ. So its update is σ
 # times GRPO's, and its coefficient is σ²: here .25 and .19.
 #
-# Now eight completions, seven of them right. GRPO pushes the wrong one 2.6 times as hard as each wrong one when four are wrong. Yet the
-# contrast's weight is smaller: .33 against .50 (Dr. GRPO: .11 against .25). Move $k$, the number of right completions:
+# Eight completions: if four are wrong, GRPO gives each the advantage −1; a single wrong one gets −2.6. Yet the contrast's weight is
+# smaller then: .33 against .50 (Dr. GRPO: .11 against .25). Move $k$, the number of right completions:
 
 # %% [fold]
 import numpy as np
@@ -100,8 +100,8 @@ assert (np.diff(factor[:50]) < 0).all() and np.allclose(factor, factor[::-1])  #
 #
 # ## A group of our base model
 #
-# What does such an update do to real tokens? Here are eight completions of a sum, and how a step of length 0.01 along the update of `grpo.py`
-# (which divides by lengths) changes each token's log-probability:
+# What does such an update do to real tokens? Eight completions of a sum, and how a step of length 0.01 along the update of `grpo.py`
+# changes each token's log-probability:
 
 # %% [fold]
 policy, tokenizer = load_policy("base")
@@ -155,10 +155,11 @@ assert row["#14"][0] < 0 < row["2+10=12;12+2=14;#14"][0] and row["#2"][1] > 0 > 
 
 # %% [text]
 # *Prompt `{=problem.prompt}`. Blue: more probable; red: less, on a logarithmic scale; small block: end of the completion.* A shared prefix
-# is pushed both ways: `#`, with which one right and six wrong completions begin, falls a little in all seven. Where
-# they diverge, the last digit of `#13` falls by {=-row["#13"][2]:.2f}, that of `#14` rises by {=row["#14"][2]:.2f}.
+# is pushed both ways: `#`, with which one right and six wrong completions begin, falls a little. Where
+# they diverge, the last digit of `#13` falls by {=-row["#13"][2]:.2f}, that of `#14` rises by {=row["#14"][2]:.2f}. The `2` of `#2` and
+# `#20` rises: it is pushed down, but so are two `0` in its place, and what they lose goes to other tokens.
 #
-# Is it σ times the contrast, with $k = 2$? One side of the identity has the scripts' advantages, the other has none:
+# Is it σ times the contrast, with $k = 2$?
 
 
 # %%
@@ -257,8 +258,7 @@ def advantages_tiled(rewards, P, G):
 #
 # ## To remember
 #
-# - For right-or-wrong rewards, GRPO's update of one prompt is σ times the contrast, Dr. GRPO's σ² times. DAPO has GRPO's σ, and replaces silent
-#   groups by groups of other prompts.
+# - For right-or-wrong rewards, GRPO's update of one prompt is σ times the contrast, Dr. GRPO's σ² times. DAPO has GRPO's σ.
 # - σ is the weight of the contrast, not of $\nabla p$, and not the length of the update.
 #
 # ## For a second reading (20 minutes): length, partial credit, losses, later updates
