@@ -7,24 +7,24 @@
 # > **In a policy that can set the lengths of right and of wrong completions separately, dividing by length makes right ones shorter and wrong
 # > ones longer; dividing by a constant does neither.**
 # >
-# > A network need not be such a policy. In our runs of GRPO neither shows: 0.02 [−0.06, 0.10] and 0.44 [−0.61, 1.48] tokens. Only without GRPO's
-# > division by the rewards' standard deviation are wrong ones longer, by 1.48 [0.66, 2.29].
+# > A network need not be such a policy. In our runs of GRPO, with completions of 23 to 25 tokens on average, neither shows: right ones
+# > lengthen by 0.02 [−0.06, 0.10] tokens, wrong ones by 0.44 [−0.61, 1.48].
 #
-# The smallest case is one group of four: a right completion of 5 tokens and one of 50, and a wrong one of 5 and one of 50. The **advantage** of
-# right ones is 1, that of wrong ones −1. Each token's push is the advantage over a divisor, which is GRPO's or that of Dr. GRPO ("GRPO done
-# right"):
+# The smallest case is one group of four: right completions of 5 and of 50 tokens, and wrong ones of 5 and of 50. The **advantage** of
+# right ones is 1, that of wrong ones −1. (Dr. GRPO, "GRPO done right", has half of that; to compare divisors we hold them equal.)
+# Each token's push is the advantage over a divisor:
 #
 # | divisor | right, 5 tokens | right, 50 | wrong, 5 | wrong, 50 |
 # |---|---|---|---|---|
 # | GRPO: 4 × the completion's length | .05 | .005 | −.05 | −.005 |
 # | Dr. GRPO: 4 × a constant, here 56 | .0045 | .0045 | −.0045 | −.0045 |
 #
-# GRPO pushes the tokens of a short completion ten times as hard. Among right ones that is a push up: the short one gains. Among wrong ones
-# it is a push *down*: the long one gains. Dr. GRPO pushes all tokens equally hard.
+# GRPO pushes each token of a short completion ten times as hard. The sum over its tokens is the same, 5 × .05 = 50 × .005. But *one* token decides
+# whether to stop, and that one is pushed with .05 in the short completion, .005 in the long one. Among right ones
+# that is a push up: stopping gains. Among wrong ones it is a push *down*: going on gains. Dr. GRPO pushes all tokens equally hard.
 #
-# Where does this lead? Let a policy write only these four. With probability .3 a completion will be right, whatever its length. After 5
-# tokens it stops or goes on to 50: one logit decides this for right completions, one for wrong ones. At first both choices are equally
-# probable. We train the two logits:
+# Let a policy write only these four. With probability .3 a completion will be right, whatever its length. After 5
+# tokens it stops or goes on to 50: one logit decides this for right completions, one for wrong ones. At first both are equally probable:
 
 # %% [fold]
 import math
@@ -97,12 +97,12 @@ assert [round(mean) for mean in tokens["right"]] == [25] * 4
 assert [text[:3] for text in by_sigma["wrong"]] == ["4.9", "6.0"]
 
 # %% [text]
-# *Mean length in tokens. Groups of eight, 1,024 completions an update, and the scripts' own advantages and losses. Under GRPO right completions end
-# at {=ends["GRPO"][1]:.0f} tokens and wrong ones at {=ends["GRPO"][0]:.0f}, although both lengths are equally good.*
+# *Mean length in tokens. Groups of eight, 1,024 completions an update. Under GRPO right completions end
+# at {=ends["GRPO"][1]:.0f} tokens and wrong ones at {=ends["GRPO"][0]:.0f}.*
 #
 # The two logits are the assumption: a network need not know, while it writes, whether it will be right.
 #
-# In the scripts all this is one line:
+# In the scripts:
 
 # %%
 show_diff(grpo.policy_loss, dr_grpo.policy_loss)
@@ -131,7 +131,7 @@ share = (one_long[3].sum() / one_long.sum()).item()
 # %% [text]
 # ## Why, and how fast?
 #
-# So far we have seen one group and one run. In any group let $k$ of the $G$ completions be right, and σ the standard deviation of their rewards,
+# In any group let $k$ of the $G$ completions be right, and σ the standard deviation of their rewards,
 # 1 or 0: $\sigma^2 = k(G-k)/G^2$. GRPO's advantage of a right one is $(1 - k/G)/\sigma$. Over the $k$ right ones, divided by $G$, this adds up to σ; over
 # the wrong ones to −σ.
 #
@@ -145,7 +145,7 @@ share = (one_long[3].sum() / one_long.sum()).item()
 # | **mean** | | **0** | | **−.045** |
 #
 # So the expected push on the logit of right completions is $-.045\;\mathbb E[\sigma]$, and on that of wrong ones $+.045\;\mathbb E[\sigma]$. With a constant
-# divisor both are 0, as the mean score is. ∎ We compare with the scripts' own losses:
+# divisor both are 0, as the mean score is. ∎ The scripts' own losses:
 
 # %% [fold]
 G, rewards = 8, doubles(1, 1, 0, 0)
@@ -187,7 +187,7 @@ assert 1 / G < unevenness(dapo) / unevenness(grpo) < 1.3 / G  # "about 1/B"
 #
 # Does this show in a network? There one parameter may set both lengths, and then the two pushes cancel, at least in part.
 #
-# We replaced the length in GRPO's divisor by the constant. GRPO also divides by σ, Dr. GRPO does not, so we did it with and without. What
+# We replaced the length in GRPO's divisor by the constant. GRPO also divides by σ, Dr. GRPO does not: we did both. What
 # dividing by length adds, in tokens (arithmetic, last ten of 60 steps, ten seeds, 95 % intervals):
 #
 # | completions | prediction | with ÷ σ, as in GRPO | without, as in Dr. GRPO |
@@ -196,7 +196,8 @@ assert 1 / G < unevenness(dapo) / unevenness(grpo) < 1.3 / G  # "about 1/B"
 # | wrong, of {=min(tokens["wrong"]):.0f} to {=max(tokens["wrong"]):.0f} tokens | longer | {=by_length["wrong"][0]} | {=by_length["wrong"][1]} |
 #
 # One of four intervals excludes 0. Even that one need not be the bias: it compares the completions that are *still* wrong, and each rule leaves
-# other problems unsolved.
+# other problems unsolved. On long chains of thought Dr. GRPO's paper (Fig. 6) sees wrong ones grow, and less without
+# both divisions.
 #
 # ## Exercises
 #
@@ -259,9 +260,10 @@ def losses_in_parts(f, mask, size):
 # %% [text]
 # ## To remember
 #
-# - $1/|y|$ pushes the tokens of short completions harder in *both* directions. If the policy can set the two lengths separately, right completions
-#   shorten and wrong ones lengthen; a constant divisor does neither.
-# - In practice: divide by a constant or by the batch's tokens, and expect little effect. Log the lengths of right and of wrong completions apart.
+# - $1/|y|$ pushes the tokens of short completions harder in *both* directions. In our small policy right completions shorten and wrong
+#   ones lengthen; a constant divisor does neither.
+# - In practice: divide by a constant or by the batch's tokens. At our 17 to 25 tokens it made little difference; longer ones we did not
+#   try. Log the lengths of right and of wrong ones apart.
 #
 # ## For a second reading (15 minutes): the token mean, σ, a shared parameter
 #
@@ -274,10 +276,9 @@ def losses_in_parts(f, mask, size):
 # | `token_mean` | $\frac{1}{\sum_{i}\lvert y_i\rvert}\sum_{i}\sum_t f_{i,t}$ | DAPO (in its paper over a group) |
 # | `seq_sum_const` | $\frac{1}{BC}\sum_i\sum_t f_{i,t}$ | Dr. GRPO; $C$ is `max_new_tokens` |
 #
-# **What a token mean leaves.** A completion is part of its own denominator: about $1/B$ of GRPO's bias is left. In the simulation above
-# lengths drift by less than a token. And one long completion can dominate: of lengths 10, 10, 10 and 500 the last has {=share:.0%} of the
-# weight. In our runs of DAPO's parts ([lesson 10](10_dapo.ipynb)) it makes wrong completions {=interval(token_level)} tokens *longer* than $1/|y|$,
-# against the prediction.
+# **What a token mean leaves.** A completion is part of its own denominator: about $1/B$ of GRPO's bias is left. And one long completion
+# can dominate: of lengths 10, 10, 10 and 500 the last has {=share:.0%} of the
+# weight. In our runs of DAPO's parts ([lesson 10](10_dapo.ipynb)) it makes wrong completions {=interval(token_level)} tokens *longer* than $1/|y|$.
 #
 # **÷ σ does more:** with it wrong completions are {=by_sigma["wrong"][0]} and {=by_sigma["wrong"][1]} tokens longer (divided by length, by the constant). We
 # do not know why.
