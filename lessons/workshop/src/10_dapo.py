@@ -9,8 +9,8 @@
 # > **With a loss that is a mean over groups, replacing silent groups by groups of *other* prompts, as DAPO does, only lengthens GRPO's expected
 # > update; drawing the *same* prompt again turns it towards very hard and very easy ones.**
 # >
-# > This is about the expected update, not its noise; for DAPO's own token mean it is approximate. In groups of 8 a prompt solved once in a hundred
-# > times weighs 1.4 times one solved every second time; redrawn until mixed, 18 times.
+# > This is about the expected update, not its noise; for DAPO's own token mean it is approximate. In groups of 8, under GRPO and DAPO, a
+# > prompt solved once in a hundred times weighs 1.4 times one solved every second time; redrawn until mixed, 18 times.
 #
 # **Two prompts by hand.** A hard prompt's group is silent with probability $S = .9$, a medium one's with $S = .5$. GRPO draws 100 groups of each.
 # (A prompt's **weight** is the factor before $\nabla p$, the gradient of its success probability, in the expected update: [lesson
@@ -27,7 +27,7 @@
 # | **weight over GRPO's: same prompt redrawn** | **10** | **2** |
 #
 # DAPO gives the hard prompt fewer places, and each of them counts for more. The two cancel: dynamic sampling does not favour medium-hard
-# prompts, although one might expect it. If you redraw the same prompt, its share stays ½, and only the factors 10 and 2 remain.
+# prompts. If you redraw the same prompt, its share stays ½, and only the factors 10 and 2 remain.
 #
 # Does this hold beyond two prompts? Here are nine, simulated: each is a coin with its own $p$. We draw groups of 8, treat the silent ones in
 # several ways, and measure how much each prompt weighs in the update. The slider limits the draws of the same prompt.
@@ -98,8 +98,9 @@ def draw_weights(at_most_draws):
 knob(draw_weights, at_most_draws=DRAWS)
 
 # %% [text]
-# *Look at the two ends. DAPO's crosses lie in GRPO's circles, within the noise of the simulation; the squares and triangles leave them. Each
-# rule's weight at $p = ½$ is set to 1, so DAPO's common factor disappears. Markers are simulated, lines exact.*
+# *At the two ends DAPO's crosses lie in GRPO's circles, within the simulation's noise; squares and triangles leave them. Each
+# rule's weight at $p = ½$ is set to 1, so DAPO's common factor disappears. Markers are simulated, lines exact; logarithmic scale, $p$ by its
+# log-odds.*
 #
 # From here on, $p$ is the probability that a completion of a prompt is right, and $q = 1-p$. $S$ is the probability that the prompt's group of
 # $G$ completions is silent, $p^G + q^G$, and $g$ is the group's update.
@@ -153,7 +154,7 @@ def over_grpo(S):
 #
 # ## Does it matter?
 #
-# Redrawing is thus another algorithm. It can also be a worse one. Take two kinds of prompts, equally frequent, and a policy with one choice: a
+# Redrawing can also be worse. Take two kinds of prompts, equally frequent, and a policy with one choice: a
 # short completion or a long one.
 #
 # | right with probability | short | long |
@@ -163,7 +164,7 @@ def over_grpo(S):
 #
 # On average a short completion is right more often, .305 against .275.
 #
-# **2. Find the bug.** This function is to fill DAPO's batch. It runs, and every group in its batch is mixed. Guess what the policy
+# **2. Find the bug.** This function is to fill DAPO's batch with mixed groups. Guess what the policy
 # will choose; then run the check, which trains it, and repair the function. (`sample(prompt)` draws a group, `prompts` is endless, and
 # `is_mixed(group)` says whether a group is mixed.)
 
@@ -224,7 +225,6 @@ assert without_kl["interval"][0] > 0 and [row[2][:2] for row in ours].count("**"
 
 gaps_of, change = compare_tables.gaps_of, compare_tables.change
 ablation, movement = results["ablation"]["arms"], results["movement"]["arms"]
-seeds = len(results["ablation"]["seeds"])
 *_, above, last = ablation
 *_, slower = movement
 arms = (ablation[above], ablation[last], movement[slower])
@@ -240,28 +240,30 @@ rises = np.greater(after["entropy"]["seeds"], before["entropy"]["seeds"]).sum()
 # %% [text]
 # ## Does it learn better?
 #
-# DAPO's direction is GRPO's, and its steps are longer. But a larger learning rate makes them longer, too. So is dynamic sampling worth its
-# discarded completions? We switched it on in our runs:
+# DAPO's direction is GRPO's, and its steps are longer: with the {=arms[0]["silent"]["mean"]:.0%} silent groups of our runs
+# {=1 / (1 - arms[0]["silent"]["mean"]):.1f} times by the formula, but by {=alone / without - 1:.0%} with AdamW, which divides a constant factor out.
+# Is dynamic sampling worth its discarded completions?
 #
 # | setting | |
 # |---|---|
 # | task and model | arithmetic, our base model |
-# | in both arms | DAPO's other changes, no KL term |
-# | so that the limit and the clip act | at most 36 tokens, 16 updates a batch |
+# | in both arms | DAPO's other changes, no KL term, at most 36 tokens |
 # | compared | accuracy after equally many completions, discarded ones included |
+# | without dynamic sampling | {=arms[0]["at_budget"]["mean"]:.1%}, after 60 batches of 16 updates |
+# | with it | at most half as many; {=1 - arms[1]["budget"] / arms[1]["completions"]["mean"]:.0%} of a run's completions are discarded |
 #
-# | dynamic sampling, against none | points ({=seeds} seeds, 95 % intervals) |
+# | dynamic sampling, against none | points ({=len(results["ablation"]["seeds"])} seeds, 95 % intervals) |
 # |---|---|
 # | at one learning rate | {=change(gained).strip("*")} |
 # | at a rate a tenth lower (its steps are then {=1 - unmoved / without:.0%} shorter) | {=change(at_equal_length).strip("*")} |
 #
-# It gains even where its steps are *not* longer. Less noise might be the reason; we have not tested it.
+# It gains even where its steps are *not* longer.
 #
 # ## To remember
 #
 # - Replacing silent groups by *other* prompts: GRPO's expected direction, a longer step, if the loss is a mean over groups.
 # - Redrawing the *same* prompt: another algorithm. A hard prompt's weight grows like $1/p$.
-# - In our runs dynamic sampling gains at equal cost, and we do not know why.
+# - In our runs dynamic sampling gains at equal cost, not by longer steps; we do not know why.
 #
 # ## For a second reading (15 minutes): cost, and DAPO's other changes
 #
@@ -289,11 +291,11 @@ def wasted(p, G):
 
 
 # %% [text]
-# **DAPO's table, and ours.** Each row adds a change.
+# **DAPO's table, and ours**, a change a row.
 #
 # | | AIME 2024 | ours |
 # |---|---|---|
-# | GRPO | {=aime[0]} | {=ours[0][1]} |
+# | GRPO | {=aime[0]} | {=100 * ablation["GRPO without KL"]["at_budget"]["mean"]:.1f} [{=100 * ablation["GRPO without KL"]["at_budget"]["interval"][0]:.1f}, {=100 * ablation["GRPO without KL"]["at_budget"]["interval"][1]:.1f}] |
 # | overlong filtering: cut completions do not train | +{=added[1]} | {=ours[1][2]} |
 # | clip-higher: where $A > 0$, 1.28 instead of 1.2 | +{=added[2]} | {=ours[2][2]} |
 # | overlong punishment: up to 1 less near the limit | +{=added[3]} | {=ours[3][2]} |
@@ -303,7 +305,7 @@ def wasted(p, G):
 # *In % and points. AIME 2024: [Table 1](https://arxiv.org/abs/2503.14476), no seeds. Ours: the setting above, 95 % intervals; bold: corrected p < .05.*
 #
 # **Why clip-higher?** Entropy collapses, says the paper, because a rare token stops being pushed up after a small gain. Here
-# entropy rises in {=rises} of {=seeds} seeds: not clear. **Why no KL term?** Reasoning must leave the reference anyway.
+# entropy rises in {=rises} of {=len(results["ablation"]["seeds"])} seeds: not clear. **Why no KL term?** Reasoning must leave the reference anyway.
 #
 # **And DAPO as a whole?** In the setting of the [front page](../README.md) it ends above GRPO, by {=change(main).strip("*")} points, and below GRPO
 # without its KL term: {=change(no_kl).strip("*")}. Dropping that term alone did more: {=kl_gain}.
