@@ -1,87 +1,73 @@
-"""The pictures of lesson 7, and the right answers and usual mistakes of its exercises."""
+"""The picture of lesson 7, and the right answers and usual mistakes of its exercises."""
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from lessons.workshop.kit import BLUE, GREEN, ORANGE, new_figure, ticks
+from lessons.workshop.kit import BLUE, GREEN, ORANGE, new_figure
 
-LOOKS = {
-    "GRPO": {"color": BLUE},
-    "Dr. GRPO": {"color": ORANGE, "linestyle": "--"},
-    "MaxRL": {"color": GREEN, "linestyle": "-."},
-}
+LOOKS = {"GRPO": (BLUE, "-"), "Dr. GRPO": (ORANGE, "--"), "MaxRL": (GREEN, "-.")}
 
 
-def over_p(panels: dict, highest: float, label: str = "") -> Figure:
-    """Lesson 7: a panel for each title, with a curve over p for each rule."""
-    figure, axes = new_figure(8.4, 3.2, len(panels), sharey=True, squeeze=False)
-    for axis, (title, curves) in zip(axes.flat, panels.items()):
-        for name, curve in curves.items():
-            axis.plot(np.linspace(0.01, 0.99, 99), curve, label=name, **LOOKS[name])
-        axis.set(title=title, xlabel="p", xlim=(0, 1), yscale="log")
-        ticks(axis.yaxis, [1, 1.5, 2, 3, 5, 8])
-        axis.set_ylim(0.8, highest)
-    axes[0, 0].set_ylabel(label)
-    axis.legend(loc="upper right")
+def needed_over_p(panels: dict) -> Figure:
+    """Lesson 7: by title, a curve over p for each rule, the p of a prompt, and a dot there for each
+    rule."""
+    figure, axes = new_figure(8.5, 3.2, len(panels), sharey=True)
+    for axis, (title, (curves, p, dots)) in zip(axes, panels.items()):
+        for name, (color, style) in LOOKS.items():
+            axis.plot(np.linspace(0.01, 0.99, 99), curves[name], style, color=color, label=name)
+            axis.plot(p, dots[name], "o", color=color)
+        axis.set(title=title, xlabel="p", xlim=(0, 1))
+    axes[0].set_ylabel("completions needed (best: 1)")
+    axes[0].legend()
     return figure
 
 
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
-def up_to_a_factor(weight: Callable) -> Callable:
-    """The function that gives a weight of the groups with k = 1..G-1 as shares of their sum. `...`
-    and None are no weights, and give `...`."""
-
-    def answer(G: int, v_right: float, v_wrong: float):
-        weights = [weight(k, G, v_right, v_wrong) for k in range(1, G)]
-        return ... if weights[0] is None or weights[0] is ... else weights / np.sum(weights)
-
-    return answer
+def contrast_noise(k, G, v_right, v_wrong):
+    return v_right / k + v_wrong / (G - k)
 
 
-def inverse_variance(k, G, v_right, v_wrong, power=1):
-    """The best weight of a group's contrast, or another power of it."""
-    return (v_right / k + v_wrong / (G - k)) ** -power
+def needed(c, n, chance, power=2):
+    """What the weight c needs over what the best does; with another power of c in the noise."""
+    return (chance @ (c**power * n)) * (chance @ (1 / n)) / (chance @ c) ** 2
 
 
 CHECKS = {
     "7.1": {
+        "expected": contrast_noise,
+        "inputs": [{"k": 2, "G": 8, "v_right": 1, "v_wrong": 12}],
+        "mistakes": {
+            "the noises of two independent means add, also in their difference": (
+                lambda k, G, v_right, v_wrong: v_right / k - v_wrong / (G - k)
+            ),
+            "k of the completions are right: the mean of k scores belongs to v₊": (
+                lambda k, G, v_right, v_wrong: contrast_noise(k, G, v_wrong, v_right)
+            ),
+        },
+    },
+    "7.2": {
+        "expected": needed,
+        "inputs": [{"c": np.arange(3), "n": np.arange(1, 4), "chance": np.arange(1, 4) / 8}],
+        "mistakes": {
+            "that is what c needs; divide by what the best weight needs": (
+                lambda c, n, chance: chance @ (c**2 * n) / (chance @ c) ** 2
+            ),
+            "in the noise c is squared": partial(needed, power=1),
+        },
+    },
+    "7.3": {
         "expected": lambda p, G: (1 - p) ** (G - 1),
         "inputs": [{"p": 0.1, "G": 4}, {"p": 0.5, "G": 8}],
         "mistakes": {
             "that is how often a group has a right completion; how does it change with p?": (
                 lambda p, G: 1 - (1 - p) ** G
             ),
-            "the advantage is one for all, but whether it is 1 depends on their marks": (
-                lambda p, G: 0
-            ),
             "1 is the factor of A = R; here wrong completions have an advantage, too": (
                 lambda p, G: 1
-            ),
-        },
-    },
-    "7.2": {
-        "expected": up_to_a_factor(inverse_variance),
-        "inputs": [
-            {"G": 8, "v_right": 1.0, "v_wrong": 10.0},
-            {"G": 5, "v_right": 3.0, "v_wrong": 1.0},
-        ],
-        "mistakes": {
-            "that is σ², the best only where right and wrong scores are equally noisy": (
-                up_to_a_factor(lambda k, G, v_right, v_wrong: k * (G - k))
-            ),
-            "that weight is larger where the noise is larger": up_to_a_factor(
-                partial(inverse_variance, power=-1)
-            ),
-            "one over the standard deviation: c is squared in the noise, but not in the step": (
-                up_to_a_factor(partial(inverse_variance, power=0.5))
-            ),
-            "k of the completions are right: the mean of k scores belongs to v₊": up_to_a_factor(
-                lambda k, G, v_right, v_wrong: inverse_variance(k, G, v_wrong, v_right)
             ),
         },
     },
