@@ -17,10 +17,11 @@ def our_model(rates: np.ndarray, table: dict) -> Figure:
     and the silent share in % by group size: counted, predicted, and at the mean p."""
     figure, (left, right) = new_figure(8.5, 3.2, columns=2)
     p = np.linspace(0, 1, 101)
-    left.plot(p, 100 * silent_rate(p, 8), color=GREY, linewidth=1)
+    left.plot(p, 100 * silent_rate(p, 8), color=GREY)
     left.plot(rates, 100 * silent_rate(rates, 8), "o", color=GREY, alpha=0.3)
     mean = rates.mean()
     left.plot([mean] * 2, [100 * silent_rate(mean, 8), table[8][0]], "o:k")
+    left.plot([0.1, 0.9], [43, 43], "--k")
     left.set(title="% of groups of 8 silent", xlabel="p, share solved", ylim=(0, 100))
     names = ("counted", "predicted", "if every p were the mean")
     for name, values, style, color in zip(
@@ -97,7 +98,6 @@ CHECKS = {
         "expected": silent_with_credit,
         "inputs": [{"p": 0.2, "h": 0.5, "G": 4}, {"p": 0.05, "h": 0.9, "G": 3}],
         "mistakes": {
-            "that is the rate without partial credit": lambda p, h, G: silent_rate(p, G),
             "a group of half points alone is silent, too": (
                 lambda p, h, G: p**G + ((1 - p) * (1 - h)) ** G
             ),

@@ -2,7 +2,8 @@
 # # 8 · Silent groups
 #
 # GRPO (group relative policy optimization) learns from disagreement. If all completions of a prompt are right, or all are wrong, their
-# rewards do not differ, and the group gives no gradient ([lesson 6](06_identity.ipynb)). Such a group is **silent**.
+# rewards do not differ, and the group gives no gradient ([lesson 6](06_identity.ipynb)). Such a group is **silent**. [Lesson 10](10_dapo.ipynb) took
+# one prompt's silent share as given. How large is it in a whole set of prompts?
 #
 # > **The mean share of right completions does not tell how many groups are silent: easy and hard problems together can have many times as many
 # > silent groups as problems that are all of medium difficulty, at the same mean.**
@@ -58,13 +59,13 @@ assert [round(100 * identity.silent_rate(p, 8), 1) for p in (0.5, 0.1)] == [0.8,
 show(lesson_08.our_model(solve_rates, table))
 
 # %% [text]
-# *Left: the silent share of groups of 8 over $p$. Grey: each problem's solve rate, placed on the curve. Upper black dot: all problems together,
+# *Left: the silent share of groups of 8 over $p$; dashed: a chord. Grey: each problem's solve rate, placed on the curve. Upper black dot: all problems together,
 # {=R.mean():.0%} solved and {=table[8][0]:.0f} % silent, counted. Lower black dot: the curve at this mean, {=table[8][2]:.1f} %. Right: "predicted" is
-# computed problem by problem. (It misses "counted" by {=missed[0]:.1f} ± {=missed[2] - missed[0]:.1f} points at $G = 8$, a 95 % interval.)*
+# computed problem by problem. (At $G = 8$ it misses "counted" by {=missed[0]:.1f} ± {=missed[2] - missed[0]:.1f} points, a 95 % interval.)*
 #
 # ## The formula
 #
-# So one has to go problem by problem; the mean is not enough. The reason is a formula. For a prompt that is solved with probability $p$ and groups of $G$ completions:
+# So one has to go problem by problem. The reason is a formula. For a prompt solved with probability $p$ and groups of $G$:
 #
 # $$S(p) \;=\; p^G + (1-p)^G$$
 #
@@ -76,11 +77,14 @@ show(lesson_08.our_model(solve_rates, table))
 # | $n,\ c$ | completions drawn for a problem, and how many are right |
 #
 # **Proof.** Completions are drawn independently: all $G$ are right with probability $p^G$, all are wrong with probability $q^G$, and never
-# both. In either case every reward equals the group's mean, so every advantage is 0, and so is the update. ∎ (A KL, Kullback–Leibler,
-# penalty still pulls.)
+# both. ∎ (A KL, Kullback–Leibler, penalty still pulls.)
 #
-# **Why the mean misleads.** $S$ is convex: its curve over $p$ bends upwards everywhere. So a straight line between two of its points runs above it:
-# from $p = .1$ to .9 the line stays at 43 %, while the curve falls to 0.8 %. At one and the same mean, any spread of $p$ adds silence.
+# **Why the mean misleads.** Take two prompts with $p = ½$, groups of 2, and let one lose $d$ and the other gain it. The mean stays, but
+#
+# $$S = \tfrac12\big[S(½ - d) + S(½ + d)\big] = (½ - d)^2 + (½ + d)^2 = ½ + 2d^2$$
+#
+# Every move apart adds silence. So it is at every $G$ and $p$, since $S$ is **convex**: $S'' = G(G-1)\,(p^{G-2} + q^{G-2}) > 0$, so its curve bends
+# upwards, and a chord runs above it (Jensen's inequality). In the left picture that from $p = .1$ to .9 stays at 43 %; the curve falls to 0.8 %.
 #
 # **1. Same mean, ten times the silence.** At our model's mean, $p = .36$, 2.8 % of the groups of 8 are silent. Choose $p$ for four prompts
 # with this mean, so that at least ten times as many groups are silent. (Keep every $p$ between .05 and .95.)
@@ -162,8 +166,6 @@ def estimate(c, n, G):
 # |---|---|---|---|---|
 # | problem by problem, then the mean (unbiased) | {=unbiased[4]:.0f} | {=unbiased[8]:.0f} | {=unbiased[16]:.0f} | {=unbiased[64]:.0f} |
 # | if every problem had $p$ = {=mean_right:.2f} | {=at_mean[4]:.0f} | {=at_mean[8]:.1f} | {=at_mean[16]:.1f} | {=at_mean[64]:.1f} |
-#
-# (We read the counts off a figure of Bay and Yearick, [2607.00152](https://arxiv.org/abs/2607.00152).)
 
 # %% [markdown]
 # ## Training moves the silence
@@ -184,9 +186,9 @@ assert identity.silent_rate(0.01, 230) < 0.1 < identity.silent_rate(0.01, 229)
 # | silent, all right | {=trained[1][0]:.1f} % | {=trained[1][-1]:.1f} % |
 # | **silent** | **{=at_first:.1f} %** | **{=at_last:.1f} %** |
 #
-# At the end nearly two groups in three teach nothing. What can one do? Leave out solved problems, by their measured solve rate; replace silent
-# groups by groups of other problems (DAPO, [lesson 10](10_dapo.ipynb)), at the price of the completions discarded; or take larger groups, which
-# is dear: at $p = .01$ it takes groups of 230 for nine in ten to be mixed.
+# At the end nearly two groups in three teach nothing. What can one do? Where problems come again, it is cheapest to leave out those
+# already solved. To replace silent groups by groups of other problems (DAPO) takes {=1 / (1 - at_last / 100):.1f} times the completions. Larger groups are
+# dear: at $p = .01$ it takes groups of 230 for nine in ten to be mixed.
 
 # %% [text]
 # ## To remember
