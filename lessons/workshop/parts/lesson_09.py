@@ -16,7 +16,7 @@ from lessons.workshop.kit import (
     new_figure,
     ticks,
 )
-from lessons.workshop.parts.drawing import curve, two_panels
+from lessons.workshop.parts.drawing import curve
 
 NAMES = {  # the slider offers these rules of identity.RULES
     "GRPO": "GRPO",
@@ -55,28 +55,18 @@ def grpo_weights() -> Figure:
     return figure
 
 
-def weight_and_objective(rule: str, G: int) -> Figure:
-    """Lesson 9: a rule's weight relative to p = 1/2, and its objective, beside Dr. GRPO's and
-    GRPO's limit."""
-    figure, left, right = two_panels(
-        3.5,
-        {"ylim": (0.3, 40), "title": f"{rule}, G = {G}: w(p) / w(½)"},
-        {"title": "J(p) / J(1)", "xlabel": "p", "xlim": (0, 1), "ylim": (0, 1.05)},
-    )
-    w, middle = (identity.weight(NAMES[rule], p, G) for p in (p_log, 0.5))
+def objective(rule: str, G: int) -> Figure:
+    """Lesson 9: a rule's objective, beside Dr. GRPO's and GRPO's limit."""
+    figure, axis = new_figure(6.0, 3.5)
     J = identity.objective(NAMES[rule], p_even, G)
-    limit, arc = identity.weight_limit(p_log) / 2, 2 / np.pi * np.arcsin(np.sqrt(p_even))
-    for y, name, color, style, width, weight, objective in (
-        (0.14, "Dr. GRPO", ORANGE, "-", 1.2, np.ones_like(p_log), p_even),
-        (0.04, "GRPO, G → ∞ (dashed)", GREY, "--", 1.2, limit, arc),
-        (0.24, rule, BLUE, "-", 2, w / middle, J / J[-1]),
+    for y, name, color, style, values in (
+        (0.14, "Dr. GRPO", ORANGE, "-", p_even),
+        (0.04, "GRPO, G → ∞ (dashed)", GREY, "--", 2 / np.pi * np.arcsin(np.sqrt(p_even))),
+        (0.24, rule, BLUE, "-", J / J[-1]),
     ):
-        left.plot(p_log, weight, style, color=color, linewidth=width)
-        right.plot(p_even, objective, style, color=color, linewidth=width)
-        right.text(0.98, y, name, color=color, ha="right", fontsize=9)
-    logit_axis(left)
-    ticks(left.yaxis, [".5", 1, 2, 5, 10, 20])
-    left.tick_params(axis="x", labelsize=9)
+        axis.plot(p_even, values, style, color=color)
+        axis.text(0.98, y, name, color=color, ha="right")
+    axis.set(title=f"{rule}, G = {G}: J(p) / J(1)", xlabel="p", xlim=(0, 1), ylim=(0, 1.05))
     return figure
 
 
@@ -120,7 +110,6 @@ CHECKS = {
             "the mixed share is no cure: the two completions do not see the same others": (
                 lambda p, G: over_mixed_groups(p, G) / (1 - identity.silent_rate(p, G))
             ),
-            "that is the limit for G → ∞": lambda p, G: identity.weight_limit(p),
         },
     },
     "9.2": {
@@ -130,9 +119,6 @@ CHECKS = {
             "w is missing: those are the moves under Dr. GRPO": without_weight,
             "a weight is not a step: a coin's gradient is p(1 - p)": without_gradient,
             "those are the coins' own pushes: nobody pays yet": without_payment,
-            "weigh the pushes first, then take off their mean": (
-                lambda p, w: w * minus_mean(p * (1 - p))
-            ),
         },
     },
 }
