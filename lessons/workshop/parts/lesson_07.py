@@ -19,8 +19,8 @@ def needed_over_p(panels: dict) -> Figure:
             axis.plot(np.linspace(0.01, 0.99, 99), curves[name], style, color=color, label=name)
             axis.plot(p, dots[name], "o", color=color)
         axis.set(title=title, xlabel="p", xlim=(0, 1))
-    axes[0].set_ylabel("completions needed (best: 1)")
-    axes[0].legend()
+    axes[0].set_ylabel("completions")
+    axes[-1].legend(loc="upper left", fontsize=9)
     return figure
 
 

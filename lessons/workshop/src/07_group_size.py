@@ -169,7 +169,8 @@ for problem in arithmetic.held_out_problems(1, levels=(1, 2, 3)):
 ps = np.linspace(0.01, 0.99, 99)
 show(needed_over_p({f"{name}  $v_-/v_+$ = {r:.0f}": (completions_needed(ps, 8, r), p, needs)
                     for name, (p, r, needs) in prompts.items()}))
-say(f"""*Groups of 8. Curves: at the prompt's $v_-/v_+$, over all p; dots: at its own p.*
+say(f"""*Completions needed, where the best weight needs 1, in groups of 8. Curves: at the
+prompt's $v_-/v_+$, over all p; dots: at its own p.*
 
 | prompt | p | $v_-/v_+$ in all directions | across ∇p | GRPO needs | Dr. GRPO | MaxRL |
 |---|---|---|---|---|---|---|{table}""")
