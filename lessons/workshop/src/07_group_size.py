@@ -1,5 +1,5 @@
 # %% [markdown] 36 minutes, without the second reading
-# # 7 · Expected gradient and the best weight
+# # 7 · How much should a group count?
 #
 # The course ended with [lesson 10](10_dapo.ipynb); what follows goes deeper. A verifier marks completions right or wrong, and a rule, such as
 # GRPO (group relative policy optimization), turns the marks of a group of $G$ into advantages $A$. [Lessons 3](03_group_baseline.ipynb) and

@@ -3,7 +3,7 @@
 #
 # REINFORCE pushes a completion along its *score* $s$, the gradient of its log-probability, times its reward. Dr. GRPO first subtracts the mean
 # reward of the group. For one prompt both push along $\nabla p$ on average, the gradient of its success probability
-# ([lesson 7](07_group_size.ipynb)). A single batch is noisy. Does subtracting the mean make it quieter?
+# ([lesson 3](03_group_baseline.ipynb)). A single batch is noisy. Does subtracting the mean make it quieter?
 #
 # > **Subtracting the mean reward makes one prompt's update quieter, unless the scores of its wrong completions are much longer than those of its right
 # > ones: with half right, in groups of eight, more than 2.5 times in mean square.**

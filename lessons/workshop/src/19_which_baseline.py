@@ -281,7 +281,7 @@ def advantages(R, kappa):
 # What held wherever we could test it:
 #
 # 1. For one prompt, REINFORCE, RLOO, GRPO and Dr. GRPO have the same mean direction, by proof; they differ in a factor and in noise
-#    ([6](06_identity.ipynb), [7](07_group_size.ipynb), here).
+#    ([3](03_group_baseline.ipynb), [6](06_identity.ipynb), here).
 # 2. A learning rate belongs to its rule: differences shrank or turned when rates or steps were matched ([9](09_objective.ipynb), [14](14_staleness.ipynb), here).
 # 3. What the verifier rewards mattered more than the baseline: 22 and 28 points ([17](17_verifier_that_errs.ipynb)) against one to three.
 # 4. A quieter update on the base model did not always end higher ([13](13_quiet_estimators.ipynb), here).
