@@ -206,7 +206,7 @@ errors = {n: error / unit for n, error in errors.items()}
 best = [LAMBDAS[error.argmin()] for error in errors.values()]
 assert best == sorted(best, reverse=True) and best[0] == 1 and best[-1] < 0.1
 assert max(one[-1] for one in bias.values()) < 1e-24  # λ = 1: a right mean with every critic
-names = "0 completions", "32", "512", "8,192"
+names = "none", "32", "512", "8,192"
 show(errors_by_lambda(LAMBDAS, dict(zip(names, errors.values()))))
 
 # %% [text]
