@@ -118,10 +118,15 @@ for i in batches[0]:
         f"{before[i]:.3f} before, {after[i]:.3f} after"
     )
 print(f"success probability: {before @ R:.3f} before, {after @ R:.3f} after")
+by_hand = (torch.tensor([-1.0, 2, -1]).double() / 12).softmax(dim=0)[1].item()
+assert round(by_hand, 3) == 0.391 and math.isclose(by_hand**2, after[texts.index("2.")])
 
 # %% [text]
-# A completion with reward 0 adds nothing to this update. Its probability changes all the same: probabilities sum to 1, and it shares
-# prefixes with others.
+# By hand: every token has probability ⅓, so `2.` has ⅓ · ⅓ = .111. Its score at the empty prefix is, for each of `1`, `2` and `.`, 1 if the
+# token is taken and 0 if not, less its probability: $(-\frac13, \frac23, -\frac13)$. One completion of four is rewarded, so the logits move by
+# ¼ of that, to $(-\frac1{12}, \frac16, -\frac1{12})$. The softmax gives `2` the probability .391; likewise `.` after `2`; and $.391^2 = .153$.
+#
+# The other three add nothing. They become less probable because probabilities sum to 1.
 #
 # So a batch of four without a right completion changes nothing. At the start that has the probability $(1-p)^4$ = {=(1 - start) ** 4:.0%}; at $p = .001$ it would be {=(1 - 0.001) ** 4:.1%}.
 #
@@ -213,7 +218,7 @@ for noise in (variances, halfway):
 assert round(variances["b = −3"], 1) == round(variances["b = 3.42"], 1) == 14.7
 knob(lambda rate: fans(curves[rate], rate), rate=RATES)
 rows = "\n".join(
-    f"| {name} | {variances[name]:.2f} | " + " | ".join(f"{1000 * x:.0f}" for x in shares)
+    f"| {name} | {variances[name]:.2f} | " + " | ".join(f"{1000 * x:.0f}" for x in shares) + " |"
     for name, shares in lost.items()
 )
 say(f"""*Line: the median run. Band: the middle eight runs in ten.*
@@ -226,7 +231,7 @@ say(f"""*Line: the median run. Band: the middle eight runs in ten.*
 
 **Only the two noisy ones lose runs, whether they push up or down.** A large noisy step can make the right
 completions improbable by chance; then they are hardly ever sampled, and nothing brings them back. Small steps
-average the noise out. (Noise is not the whole story: $b = -3$ loses more. It also pushes up a wrong completion
+mostly average the noise out. (Noise is not the whole story: $b = -3$ loses more. It also pushes up a wrong completion
 that was sampled by chance, and so it is sampled again.)""")
 
 # %% [markdown]

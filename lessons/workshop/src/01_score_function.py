@@ -252,7 +252,7 @@ def worse_than_none_above(p):
 # training: [lesson 19](19_which_baseline.ipynb), where, in our runs, the bare reward learned best.
 #
 # **2. Find the bug.** Many tokenizers have no padding token, so the EOS is used for it. The mask `ids != pad` then also leaves out the
-# EOS that ended the completion, and the decision to stop is never trained: several public trainers have had this bug. Repair the **mask**:
+# EOS that ended the completion, and the EOS's score is missing from the update: several public trainers have had this bug. Repair the **mask**:
 # true up to and *including* the first EOS; everything later is padding, whatever its id. Below the check, REINFORCE trains a policy with
 # your mask on lesson 0's task.
 
@@ -268,8 +268,7 @@ check("1.2", completion_mask)
 trains("1.2", completion_mask)
 
 # %% [markdown]
-# *One run with each mask, 5,000 completions an update; the policy has one distribution for each place. Without the EOS (the bug) it learns
-# which digits to write, but not when to stop.*
+# *One run with each mask, 5,000 completions an update; the policy has one distribution for each place. Why does the bug's curve stay at ⅓?*
 
 # %% [hint]
 # `(ids == eos).cumsum(dim=1)` counts the EOS tokens up to and including a position. A token belongs to the completion if there is no EOS
@@ -281,6 +280,15 @@ def completion_mask(ids, eos):
     is_eos = (ids == eos).long()
     return is_eos.cumsum(dim=1) - is_eos == 0
 
+
+# %% [markdown]
+# <details><summary>After the exercise</summary>
+#
+# Right are `2.`, `12.` and `22.`, and with the bug only their digits are pushed up. At place 2 that is the `2` of `12.` and `22.`, and the
+# softmax lowers the full stop: stopping is trained *down*. At place 3 a right completion has only the full stop, which is masked, so
+# nothing there is ever pushed. The policy comes to write `22` and then one of three tokens at random: right one time in three.
+#
+# </details>
 
 # %% [markdown]
 # ## To remember

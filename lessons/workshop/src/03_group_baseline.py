@@ -1,4 +1,4 @@
-# %% [markdown] 38 minutes, without the second reading
+# %% [markdown] 40 minutes, without the second reading
 # # 3 · GRPO's baseline
 #
 # Group relative policy optimization (GRPO) samples a **group** of $G$ completions of the same prompt, independently, and
@@ -140,9 +140,8 @@ of_eight = identity.weight("GRPO", np.array([1e-9, 0.5]), 8)
 assert round(of_eight[0] / of_eight[1], 1) == 1.4  # as the claim says
 ps = np.linspace(0, 1, 401)
 counts = {G: identity.weight("GRPO", ps, G) / identity.weight("GRPO", 0.5, G) for G in (4, 8, 64)}
-policies = [study(shift) for shift in np.linspace(-3, 4, 8)]
-dots = [((probs @ rewards).item(), moments(grpo, 4, (probs, *rest))[0])
-        for probs, *rest in policies]  # p, factor
+dots = [((case[0] @ rewards).item(), moments(grpo, 4, case)[0])
+        for case in map(study, np.linspace(-3, 4, 8))]  # p, factor
 assert np.allclose([identity.weight("GRPO", p, 4) for p, _ in dots], [w for _, w in dots])
 show(counts_of_prompts(ps, counts, [(p, w / identity.weight("GRPO", 0.5, 4)) for p, w in dots]))
 
@@ -232,6 +231,26 @@ def rloo_verified(rewards, verified):
 
 
 # %% [markdown]
+# <details><summary>After the exercise</summary>
+#
+# What does the repaired rule climb? Let $v$ be 1 for a verified completion and 0 for a timeout, whose chance depends on the completion alone.
+# If another one of the group is verified, the others' mean $b$ has the mean $\mathbb E[R \mid v = 1]$, whatever completion $i$ is. So, with
+# $P = \mathbb E[v]$,
+#
+# $$\mathbb E[v\,(R - b)\,s] = \nabla\,\mathbb E[v R] - \mathbb E[R \mid v = 1]\,\nabla P = P\;\nabla\,\mathbb E[R \mid v = 1]$$
+#
+# (The last step: $\mathbb E[R \mid v = 1]$ is the quotient $\mathbb E[vR]/P$; take its derivative.) The rule climbs the mean reward of the
+# *verified* completions, not that of all. **A completion that would be wrong gains by timing out**: it gets 0 in place of $-b$. The bug climbs
+# $\mathbb E[vR]$, where a right completion loses by being slow. Either can be exploited.
+#
+# "Own reward in the mean" multiplies a group's advantages by $(n-1)/n$, where $n$ are verified in *that* group. The average direction
+# stays, but prompts with many timeouts count less.
+#
+# (In the training above two of eight completions never time out; there all this holds roughly.)
+#
+# </details>
+
+# %% [markdown]
 # ## To remember
 #
 # - A baseline of the *others'* rewards keeps the average update. The group's mean shortens it to $(G-1)/G$, which AdamW divides out.
@@ -262,24 +281,28 @@ ones = [script.compute_advantages(rewards=rewards[pairs]) for script in (rloo, g
 assert torch.allclose(*ones, rtol=1e-12, atol=0)  # as the caption says
 show(cloud_of_groups(updates, probs[pairs].prod(dim=1), grad_p))
 
-def per_completion(policy, baseline):
+# After exercise 2: what the repaired rule climbs, on this task
+v, uniform = torch.arange(9).double() / 9, torch.zeros(12).double()  # v: how often verified
+
+def right_if_verified(theta):
+    return (log_probs(theta) + v.log()).softmax(dim=0) @ rewards
+
+climbed = v * (rewards - right_if_verified(uniform)) @ jacobian(log_probs, uniform)
+assert torch.allclose(climbed, v.sum() * jacobian(right_if_verified, uniform))
+
+squares = scores.square().sum(dim=1)
+
+def per_completion(baseline):
     """G times the variance of g with a constant baseline: the same for every G."""
-    probs, scores, grad_p = policy
-    squares = scores.square().sum(dim=1)
     return (probs @ ((rewards - baseline) ** 2 * squares) - grad_p @ grad_p).item()
 
-def price(policy):
-    """The variance that estimating p adds, times G - 1: p q E|s|^2 + |grad p|^2."""
-    probs, scores, grad_p = policy
-    p = probs @ rewards
-    return (p * (1 - p) * (probs @ scores.square().sum(dim=1)) + grad_p @ grad_p).item()
-
-none, exact = per_completion(policy, 0), per_completion(policy, p)
+price = (p * (1 - p) * (probs @ squares) + grad_p @ grad_p).item()  # times G - 1, of estimating p
+none, exact = per_completion(0), per_completion(p)
 print(f"variance per completion\n  b = 0:       {none:.4f}\n  exact p:     {exact:.4f}")
 for G in (2, 3, 4, 5):
     loo, shorter = (G * moments(script, G, policy)[1] for script in (rloo, dr_grpo))
     rescaled = shorter * (G / (G - 1)) ** 2
-    assert np.allclose([loo, rescaled], exact + price(policy) / (G - 1), rtol=1e-12, atol=0)
+    assert np.allclose([loo, rescaled], exact + price / (G - 1), rtol=1e-12, atol=0)
     print(f"  RLOO, G = {G}: {loo:.4f}")
 
 # %% [markdown]
