@@ -101,8 +101,8 @@ knob(draw_weights, at_most_draws=DRAWS)
 # *At the two ends DAPO's crosses lie in GRPO's circles, within the simulation's noise; squares and triangles leave them. Each
 # rule's weight at $p = ½$ is set to 1, so DAPO's common factor disappears. Markers are simulated, lines exact.*
 #
-# From here on, $p$ is the probability that a completion of a prompt is right, and $q = 1-p$. $S$ is the probability that the prompt's group of
-# $G$ completions is silent, $p^G + q^G$, and $g$ is the group's update.
+# From here on, $p$ is a prompt's probability of a right completion, $q = 1-p$, $S = p^G + q^G$ the probability that its group of $G$ is
+# silent, and $g$ the group's update.
 
 # %% [markdown]
 # **1. Any number of prompts.** Now $n$ prompts are equally frequent, and prompt $i$ is silent with probability `S[i]`. Compute the weight of
@@ -241,7 +241,7 @@ rises = np.greater(after["entropy"]["seeds"], before["entropy"]["seeds"]).sum()
 # ## Does it learn better?
 #
 # It depends on the setting. Where a batch serves 16 updates and a limit cuts completions, dynamic sampling gains; where it serves 4 and
-# hardly any are cut, it does not. Longer steps are not the reason: AdamW divides a constant factor out, so they are only {=alone / without - 1:.0%} longer,
+# hardly any are cut, it does not. Longer steps are not the reason: AdamW divides a constant factor out, so they are {=alone / without - 1:.0%} longer,
 # and it gains even where they are not.
 #
 # | first setting | arithmetic, DAPO's other changes, no KL term, at most 36 tokens |
@@ -306,7 +306,8 @@ def wasted(p, G):
 #
 # **And DAPO as a whole?** In this table it gains, from {=100 * ablation["GRPO without KL"]["at_budget"]["mean"]:.1f} to {=ablation[last]["at_budget"]["mean"]:.1%}; on the [front page](../README.md) it loses: {=change(no_kl).strip("*")} against GRPO
 # without KL. (Against GRPO: {=change(main).strip("*")}; dropping the KL alone: {=grid.change(without_kl)}.) Counting and rate are the same; the settings are the two
-# above. The first was chosen to give the changes work: {=ablation["GRPO without KL"]["truncated"]["mean"]:.0%} of GRPO's completions are cut. Believe each in its own setting.
+# above. The first was chosen to give the changes work: {=ablation["GRPO without KL"]["truncated"]["mean"]:.0%} of GRPO's completions are cut. Each
+# result holds in its setting. Whether updates or limit decide, we did not measure.
 #
 # Sources: DAPO, [2503.14476](https://arxiv.org/abs/2503.14476), sections 2.3 and 3; the run:
 # [2607.00152](https://arxiv.org/abs/2607.00152). The weights are ours.
