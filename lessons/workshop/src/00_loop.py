@@ -123,7 +123,7 @@ assert math.isclose(0.391**2, after[texts.index("2.")], abs_tol=5e-4)
 # %% [text]
 # By hand: `2.` has ⅓ · ⅓ = .111. Its score at the empty prefix, in the logits of `1`, `2` and `.`, is 1 for the token taken, 0 for others, less
 # their probabilities: $(-\frac13, \frac23, -\frac13)$. One completion of four is rewarded, so the logits move by ¼ of that, to
-# $(-\frac1{12}, \frac16, -\frac1{12})$. The softmax gives `2` then .391, likewise `.` after `2`, and $.391^2 = .153$.
+# $(-\frac1{12}, \frac16, -\frac1{12})$. The softmax gives `2` .391, likewise `.` after `2`, and $.391^2 = .153$.
 #
 # The other three add nothing; they become less probable because probabilities sum to 1. So a batch of four without a right completion
 # changes nothing. That has the probability $(1-p)^4$: at the start {=(1 - start) ** 4:.0%}, at $p = .001$ {=(1 - 0.001) ** 4:.1%}.
@@ -135,7 +135,7 @@ assert math.isclose(0.391**2, after[texts.index("2.")], abs_tol=5e-4)
 #
 # To change it, and not the mean, one subtracts a number $b$, the **baseline**, from every reward. The difference, $R - b$, is the **advantage**: if positive, it makes a
 # completion more probable, if negative, less. [Lesson 1](01_score_function.ipynb) proves that the *mean* update is $\nabla p$, the gradient
-# of $p$, for every $b$. We compare four:
+# of $p$, for every $b$. We compare:
 #
 # - **b = p**: right completions are pushed up and wrong ones down.
 # - **b = 0**, no baseline: right completions are pushed up.
