@@ -1,31 +1,31 @@
-# %% [markdown] 38 minutes, without the second reading
+# %% [markdown] 42 minutes, without the second reading
 # # 4 · KL estimators
 #
 # Training moves the policy $\pi$ away from the model that it started as, the **reference** $\pi_\text{ref}$. A penalty on the KL
 # (Kullback–Leibler) divergence, which measures how far apart the two are, pulls it back. GRPO (group relative policy optimization) estimates the
 # KL from the tokens that the policy samples.
 #
-# > **An estimate of the KL that is right as a number can have the wrong gradient as a loss: the mean of GRPO's $k_3$ is KL(policy‖reference), but as
-# > a loss it lowers KL(reference‖policy), with the two models exchanged.**
+# > **An estimate of the KL that is right as a number can be wrong as a loss: GRPO's $k_3$ has the mean KL(policy‖reference), but as a loss it lowers
+# > KL(reference‖policy), with the models exchanged. $k_2$ is the other way round.**
 # >
-# > All of it is for a single token. In our example a rare rewarded token ends at a probability of .56 with $k_3$, and at .27 with an estimate
-# > whose gradient is that of KL(policy‖reference).
+# > This is for single tokens: in our example a rare rewarded token ends at a probability of .56 with $k_3$, at .27 with $k_2$. In
+# > a completion each token must also be charged for those after it.
 #
-# The smallest case has two tokens and one logit. With $u = \pi_\text{ref}/\pi$, the ratio of a token's two probabilities, two estimates are
-# $k_1 = -\log u$ and $k_3 = u - 1 - \log u$. The **score** $s$ is the derivative of the token's $\log\pi$ with respect to the logit:
+# The smallest case is one token out of two, with one logit. With $u = \pi_\text{ref}/\pi$, three
+# estimates are $k_1 = -\log u$, $k_2 = \tfrac12\,(\log u)^2$ and $k_3 = u - 1 - \log u$. The **score** $s$ is the derivative of the token's
+# $\log\pi$ with respect to the logit:
 #
-# | token | $\pi$ | $\pi_\text{ref}$ | $u$ | $k_1$ | $k_3$ | $s$ | $(1-u)\,s$, derivative of $k_3$ | $k_1\,s$, mean: derivative of the KL |
+# | $\pi$ | $\pi_\text{ref}$ | $u$ | $k_1$ | $k_2$ | $k_3$ | $s$ | $k_1\,s$, derivative of $k_2$ | $(1-u)\,s$, of $k_3$ |
 # |---|---|---|---|---|---|---|---|---|
-# | 1 | ½ | .1 | .2 | 1.61 | .81 | ½ | .4 | .80 |
-# | 2 | ½ | .9 | 1.8 | −.59 | .21 | −½ | .4 | .29 |
-# | **mean** | | | 1 | **.51** | **.51** | 0 | **.4** | **.55** |
+# | ½ | .1 | .2 | 1.61 | 1.30 | .81 | ½ | .80 | .4 |
+# | ½ | .9 | 1.8 | −.59 | .17 | .21 | −½ | .29 | .4 |
+# | **mean** | | 1 | **.51** | **.73** | **.51** | 0 | **.55** | **.4** |
 #
-# The values agree: both means are KL(policy‖reference). The derivatives do not. That of this KL is the mean of the last column, .55;
-# that of $k_3$, .4, belongs to KL(reference‖policy): $\pi - \pi_\text{ref}$ = .5 − .1.
+# As numbers $k_1$ and $k_3$ are right: both means are KL(policy‖reference), and $k_2$'s is not. The derivative of this KL is .55, as with $k_2$.
+# That of $k_3$, .4, belongs to KL(reference‖policy): $\pi - \pi_\text{ref}$ = .5 − .1.
 #
 # **Does it matter?** We train a policy over five tokens, starting at the reference. Two tokens are rewarded: a rare one (blue), which the
-# reference writes in 5 % of cases, with 1, and the common token 2 with 0.8. The loss contains 0.2 times a penalty: $k_1$, $k_3$, or a third
-# estimate, $k_2 = \tfrac12\,(\log u)^2$.
+# reference writes in 5 % of cases, with 1, and the common token 2 with 0.8. The loss contains 0.2 times one of the three.
 
 # %% [fold]
 import inspect
@@ -44,9 +44,9 @@ ESTIMATORS = {
 }
 
 log_u, s = torch.tensor([0.2, 1.8]).log(), torch.tensor([0.5, -0.5])  # the smallest case
-k1, k3 = ESTIMATORS["k1"](log_u), ESTIMATORS["k3"](log_u)
-means = [one.mean().item() for one in (k1, k3, k1 * s, (1 - log_u.exp()) * s)]
-assert [round(mean, 2) for mean in means] == [0.51, 0.51, 0.55, 0.4]
+k1, k2, k3 = (k(log_u) for k in ESTIMATORS.values())
+means = [one.mean().item() for one in (k1, k2, k3, k1 * s, (1 - log_u.exp()) * s)]
+assert [round(mean, 2) for mean in means] == [0.51, 0.73, 0.51, 0.55, 0.4]
 
 five = torch.tensor([0.05, 0.35, 0.3, 0.2, 0.1]).double().log()  # the reference
 reward = torch.tensor([1, 0.8, 0, 0, 0]).double()
@@ -79,8 +79,8 @@ for axis, best in zip(figure.axes[2:], (reverse, forward)):
 show(figure)
 
 # %% [text]
-# *Left: the reference, and the two rewards. Then the policy after training with each penalty in the loss. Outlines: the exact optimum of
-# mean reward minus 0.2 KL(policy‖reference), which the bars reach with $k_2$, and minus 0.2 KL(reference‖policy), which they reach with $k_3$.*
+# *Left: the reference, and the rewards. Then the policy after training with each penalty. Outlines: the exact optimum of mean reward
+# minus 0.2 KL(policy‖reference), reached with $k_2$, and minus 0.2 KL(reference‖policy), reached with $k_3$.*
 #
 # With $k_1$ nothing holds the policy: it writes only the rare token. $k_2$ mainly charges the policy for writing what the reference
 # would not, $k_3$ for losing what the reference writes: the tokens without reward keep {=ends["k3"][2:].sum():.0%}.
@@ -98,13 +98,13 @@ show(figure)
 # | $k_2$ | biased | **reverse KL** | neither |
 # | $k_3$ | unbiased | forward KL | reverse − forward |
 #
-# The next two sections prove it. (That $k_2$ is biased, and neither in the reward, we only check.)
+# The next two sections prove it, all but $k_2$'s bias and its effect in the reward.
 #
 # ## As values
 #
 # Let $\mathbb E$ be the mean over tokens $y$ sampled from $\pi$. $\mathbb E[k_1]$ is the definition of the reverse KL. Next,
 # $\mathbb E[u] = \sum_y \pi\,\frac{\pi_\text{ref}}{\pi} = \sum_y \pi_\text{ref} = 1$, if $\pi > 0$ wherever $\pi_\text{ref} > 0$. So $u - 1$ has
-# mean zero, and $k_3 = k_1 + (u - 1)$ has the same mean as $k_1$. And $k_3$ is never negative, because $\log u \le u - 1$.
+# mean zero, and $k_3 = k_1 + (u - 1)$ has the same mean as $k_1$.
 #
 # ## As losses
 #
@@ -131,7 +131,7 @@ show(figure)
 #
 # So $k_1$ as a loss is nothing but noise. And $k_3$ *in the reward* gives the other half: the reverse gradient minus the forward gradient.
 #
-# All nine entries of the map, by autograd at a policy over five tokens:
+# All nine entries of the map, by autograd:
 
 
 # %% [fold]
@@ -187,10 +187,39 @@ expected = [("0", "reverse"), ("reverse", "neither"), ("forward", "reverse - for
 assert list(table.values()) == expected
 
 # %% [markdown]
+# ## More than one token
+#
+# So far a token stood alone. In a completion it also decides what comes after it. Take completions of two tokens, each 0 or 1:
+#
+# | first token | $\pi$ | $\pi_\text{ref}$ | its own $k_1$ | reverse KL of the second token after it | together |
+# |---|---|---|---|---|---|
+# | 0 | ¾ | .6 | .22 | .22 | .45 |
+# | 1 | ¼ | .4 | −.47 | 1.19 | .72 |
+#
+# Charged for itself alone, a first 0 looks too probable: .22 against −.47. But after a 1 the policy is far from the reference, so together the 1 costs
+# more: to lower the KL of the pair, 0 must become *more* probable. The derivative by its logit is $\tfrac34 \cdot \tfrac14$ times the difference of
+# the rows: .130 with its own $k_1$ alone, which is $k_2$ as a loss, −.051 for the KL of the pair. **So $k_2$, token by token, can push the
+# wrong way: each token must be charged for the later ones, too.** By autograd:
+
+# %% [fold]
+by_token = lesson_04.sequence_gradient(lambda logps, ref: ((logps - ref) ** 2 / 2).sum(1).mean())
+of_pair = lesson_04.kl_of_sequences  # its gradient, by the sum over all four pairs
+k2_there, kl_there = (which(lesson_04.other_ref) for which in (by_token, of_pair))
+whole = lesson_04.sequence_gradient(lambda logps, ref: (logps - ref).sum(1).square().mean() / 2)
+assert same(whole(lesson_04.other_ref), kl_there)  # k2 of the total log-ratio, in exercise 2
+assert same(k2_there[1:], kl_there[1:]) and not same(k2_there[0], kl_there[0])
+assert [f"{x[0, 0]:+.3f}" for x in (k2_there, kl_there)] == ["+0.130", "-0.051"]
+assert f"{reverse_kl(lesson_04.theta[2], lesson_04.other_ref[2]):.2f}" == "1.19"  # after a 1
+print(
+    f"derivative by the logit of a first 0: k2 as a loss {k2_there[0, 0]:+.3f}, "
+    f"KL of the pair {kl_there[0, 0]:+.3f}\nby the logits of the second token: the same"
+)
+
+# %% [markdown]
 # ## What to use
 #
-# PPO subtracts $\beta k_1$ from the reward of every token: the reverse KL. GRPO has $k_3$ in its loss, in
-# these two lines: the forward KL.
+# PPO subtracts $\beta k_1$ from the reward of every token, and every token is pushed by the rewards from itself on: the reverse KL, of whole
+# completions, too. GRPO has $k_3$ in its loss, in these two lines, and charges each token alone. What both lower for single tokens:
 
 # %% [fold]
 lines = inspect.getsource(grpo.policy_loss).splitlines()
@@ -207,27 +236,14 @@ inputs = old | ref_logps | {"rewards": zeros.view(2, 8), "values": zeros}
 _, returns = ppo.compute_advantages(**inputs, config=ppo.Config(kl_coef=1.0))
 in_ppo = name_of(gradient(ppo.policy_loss(**new, advantages=returns, config=ppo.Config())))
 
-A, u = torch.linspace(-1, 1, 16).double(), (ref[batch] - logp).exp().detach()
-eq_21 = -gradient(((A + 0.04 * (u - 1)) * logp).mean())  # as printed, for one token each
-config = grpo.Config(kl_coef=0.04)
-loss = grpo.policy_loss(**new, **ref_logps, advantages=A.view(16, 1), config=config)
-as_printed = same(gradient(loss), eq_21)
-print(f"grpo.py: {in_grpo} KL. Same gradient as the paper's Eq. 20-21: {as_printed}")
-print(f"ppo.py:  {in_ppo} KL")
-assert (in_grpo, in_ppo, as_printed) == ("forward", "reverse", True)
+print(f"grpo.py: {in_grpo} KL, ppo.py: {in_ppo} KL")
+assert (in_grpo, in_ppo) == ("forward", "reverse")
 
 # %% [markdown]
-# DeepSeekMath, GRPO's paper, names $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ in its objective (Eq. 3), but the gradient that it prints (Eq. 20–21), like
-# `grpo.py`, descends the other KL.
+# The forward KL keeps what the reference writes, the reverse KL suppresses what it does not. So
+# use $k_1$ in the reward if completions must stay plausible to the reference; if the policy only must not forget, $k_3$ as a loss is simpler.
 #
-# Neither is the wrong choice: the forward KL keeps what the reference writes, the reverse KL suppresses what it does not. So for a language model,
-# use $k_1$ in the reward if its completions must stay plausible to the reference; if it only must not forget, $k_3$ as a loss is simpler.
-#
-# But in a completion an earlier token decides which later ones are reached. For the KL of whole completions, each token must be charged for the
-# later ones, too. Of the penalties above, only $k_1$ in the reward becomes right that way (second reading); $k_3$ as a loss charges each token
-# alone.
-#
-# ## Exercise
+# ## Exercises
 #
 # **1. Find the bug.** Somebody moves GRPO's $k_3$ from the loss into the reward. Repair the function, so that it descends the reverse KL. Your
 # rewards then train a policy over five tokens. No completion is right, so it should return to the reference.
@@ -247,7 +263,7 @@ check("4.1", token_rewards)
 trains("4.1", token_rewards)
 
 # %% [markdown]
-# *The distance from the reference, in one run of each penalty, 64 tokens an update.*
+# *One run of each penalty.*
 
 # %% [hint]
 # Which $k$ has the gradient of the reverse KL in the reward? Mind its sign: it is positive where the policy's probability is above the
@@ -272,40 +288,16 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 #
 # </details>
 #
-# ## To remember
-#
-# - As a loss $k$ brings $\mathbb E[\nabla k]$, in the reward $\mathbb E[k\,s]$; its mean says nothing about either.
-# - To lower KL(policy‖reference), use $k_1$ in the reward, each token charged for the later ones, too, or $k_2$ of the *total* log-ratio
-#   as a loss. GRPO's $k_3$ as a loss lowers KL(reference‖policy).
-# - To log KL(policy‖reference), use $k_3$ near the reference, $k_1$ far from it.
-#
-# ## For a second reading (20 minutes): two tokens, the ratio, noise
-#
-# **Completions of two tokens.** Token by token, $k_2$ as a loss can push the wrong way:
-
-# %% [fold]
-by_token = lesson_04.sequence_gradient(lambda logps, ref: ((logps - ref) ** 2 / 2).sum(1).mean())
-of_pair = lesson_04.kl_of_sequences  # its gradient, by the sum over all four pairs
-k2_there, kl_there = (which(lesson_04.other_ref) for which in (by_token, of_pair))
-whole = lesson_04.sequence_gradient(lambda logps, ref: (logps - ref).sum(1).square().mean() / 2)
-assert same(whole(lesson_04.other_ref), kl_there)  # k2 of the total log-ratio, in exercise 2
-assert same(k2_there[1:], kl_there[1:]) and not same(k2_there[0], kl_there[0])
-assert [f"{x[0, 0]:+.3f}" for x in (k2_there, kl_there)] == ["+0.130", "-0.051"]
-print(
-    f"derivative by a logit of the first token: k2 as a loss {k2_there[0, 0]:+.3f}, "
-    f"KL of the pair {kl_there[0, 0]:+.3f}\nby the logits of the second: the same"
-)
-
-# %% [markdown]
-# **2. Repair it.** Write a loss whose mean gradient is that of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ of the sequences.
+# **2. Find the bug.** This loss has the gradient of $k_2$: each token is charged alone. Repair it, so that its mean gradient is that of
+# $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ of the pair.
 
 
 # %% [exercise]
 def sequence_kl_loss(logps, ref_logps):
     """For sampled tokens (B, 2), on-policy. Returns a scalar with the mean gradient of
-    KL(pi || ref) of sequences."""
+    KL(pi || ref) of the pair."""
     k1 = (logps - ref_logps).detach()  # autograd must not go through the penalty
-    return ...
+    return (k1 * logps).sum(dim=1).mean()  # <- runs, and is wrong
 
 
 # %% [check]
@@ -324,6 +316,27 @@ def sequence_kl_loss(logps, ref_logps):
     # loss on the whole completion, ½ (log-ratio of the completion)²
     return (to_come * logps).sum(dim=1).mean()
 
+
+# %% [markdown]
+# ## To remember
+#
+# - As a loss $k$ brings $\mathbb E[\nabla k]$, in the reward $\mathbb E[k\,s]$; its mean says nothing about either.
+# - To lower KL(policy‖reference), use $k_1$ in the reward, each token charged for the later ones, too, or $k_2$ of the *total* log-ratio
+#   as a loss. GRPO's $k_3$ as a loss lowers KL(reference‖policy).
+# - To log KL(policy‖reference), use $k_3$ near the reference, $k_1$ far from it.
+#
+# ## For a second reading (12 minutes): the paper, the ratio, noise
+#
+# **The paper.** DeepSeekMath names $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ in its objective (Eq. 3), but the gradient that it prints (Eq. 20–21), like
+# `grpo.py`, descends the other KL.
+
+# %% [fold]
+A, u = torch.linspace(-1, 1, 16).double(), (ref[batch] - logp).exp().detach()
+eq_21 = -gradient(((A + 0.04 * (u - 1)) * logp).mean())  # as printed, for one token each
+config = grpo.Config(kl_coef=0.04)
+loss = grpo.policy_loss(**new, **ref_logps, advantages=A.view(16, 1), config=config)
+assert same(gradient(loss), eq_21)
+print("grpo.py's gradient is that of Eq. 20-21: True")
 
 # %% [markdown]
 # **Multiplied by the ratio, $k_3$ has the right gradient.** From the second minibatch on, $y$ comes from an older policy

@@ -149,6 +149,7 @@ def move(distance):  # along the step; returns each token's change of log-probab
 change, A = move(0.01).detach(), grpo.compute_advantages(rewards=R.view(1, G))[0]
 vector_to_parameters(start, policy.parameters())
 show(figures.token_changes(group, change, A, tokenizer))
+assert before[5, 1:20].min().exp() > 0.975  # the long right completion
 row = dict(zip(group.texts, change))
 assert row["#13"][2] < -0.3 and row["#14"][2] > 0.3
 assert row["#14"][0] < 0 < row["2+10=12;12+2=14;#14"][0] and row["#2"][1] > 0 > row["#0"][1]
@@ -157,7 +158,9 @@ assert row["#14"][0] < 0 < row["2+10=12;12+2=14;#14"][0] and row["#2"][1] > 0 > 
 # *Prompt `{=problem.prompt}`. Blue: more probable; red: less, on a logarithmic scale; small block: end of the completion.* A shared prefix
 # is pushed both ways: `#`, with which one right and six wrong completions begin, falls a little. Where
 # they diverge, the last digit of `#13` falls by {=-row["#13"][2]:.2f}, that of `#14` rises by {=row["#14"][2]:.2f}. The `2` of `#2` and
-# `#20` rises: it is pushed down, but so are two `0` in its place, and what they lose goes to other tokens.
+# `#20` rises: it is pushed down, but so are two `0` in its place, and what they lose goes to other tokens. The long right completion stays
+# pale: after its first token each has a probability of .98 or more already, and `grpo.py` divides its push by the length
+# ([lesson 5](05_length.ipynb)). The check below takes sums instead.
 #
 # Is it σ times the contrast, with $k = 2$?
 
@@ -258,7 +261,7 @@ def advantages_tiled(rewards, P, G):
 #
 # ## To remember
 #
-# - For right-or-wrong rewards, GRPO's update of one prompt is σ times the contrast, Dr. GRPO's σ² times. DAPO has GRPO's σ.
+# - For right-or-wrong rewards, GRPO's update of one prompt is σ times the contrast, Dr. GRPO's σ² times.
 # - σ is the weight of the contrast, not of $\nabla p$, and not the length of the update.
 #
 # ## For a second reading (20 minutes): length, partial credit, losses, later updates
@@ -304,8 +307,8 @@ say(f"""| prompt | variance of wrong scores ÷ of right ones | GRPO | Dr. GRPO |
 assert min(ratios) > 0.75 and np.median(off) < 0.1 and max(off) < 0.4
 
 # %% [text]
-# *Over all $k$ the formula is {=np.median(off):.0%} off in the median. (The identity's paper calls σ the size of the update: true for a prompt with one
-# parameter, the log-odds of a right completion, where the contrast is 1.)*
+# *The identity's paper calls σ the size of the update: true for a prompt with one parameter, the log-odds of a right completion,
+# where the contrast is 1.*
 #
 # **3. Partial credit.** If some completions get 0.5 or 0.25, there are no longer two classes. Write GRPO's update without any
 # advantage: from the group's means of $R$, of $s$ and of their product, and one standard deviation.
