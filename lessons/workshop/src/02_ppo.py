@@ -204,8 +204,8 @@ show(share_outside(shares[-1]))
 # {=int(stopped.sum())} of the {=int(outside.sum())} tokens outside it moved where their advantage pushes them: their gradient is exactly 0.
 #
 # How did they get there? A single step may go far: here the first made a token with $A > 0$ {=first[up].max():.1f} times as likely.
-# And a stopped token still moves with other tokens' gradients and Adam's momentum. The momentum does little: without it
-# {=int(without.sum())} tokens end outside, not {=int(outside.sum())}. Whether the clip helps the real model to learn we did
+# And a stopped token still moves, with other tokens' gradients and Adam's momentum. Without momentum {=int(without.sum())} tokens
+# still end outside, instead of {=int(outside.sum())}. Whether the clip helps the real model to learn we did
 # not measure; in exercise 2 it does.
 #
 # ## Exercises

@@ -129,7 +129,7 @@ show(figure)
 # $$\nabla\mathrm{KL}(\pi_\text{ref}\Vert\pi) = -\sum_y \pi_\text{ref}\,s = -\mathbb E[u\,s] = \mathbb E[(1-u)\,s]
 # \qquad \blacksquare$$
 #
-# So $k_1$ as a loss is nothing but noise. And $k_3$ *in the reward* gives the other half: the reverse gradient minus the forward gradient.
+# So $k_1$ as a loss is nothing but noise. And $k_3$ *in the reward* gives the other half: reverse minus forward gradient.
 #
 # All nine entries of the map, by autograd:
 
@@ -219,7 +219,7 @@ print(
 # ## What to use
 #
 # PPO subtracts $\beta k_1$ from the reward of every token, and every token is pushed by the rewards from itself on: the reverse KL, of whole
-# completions, too. GRPO has $k_3$ in its loss, in these two lines, and charges each token alone. What both lower for single tokens:
+# completions, too. GRPO has $k_3$ in its loss, in these two lines, and charges each token alone. For single tokens:
 
 # %% [fold]
 lines = inspect.getsource(grpo.policy_loss).splitlines()
