@@ -43,6 +43,15 @@ def histogram(share: np.ndarray) -> Figure:
     return figure
 
 
+def in_training(shares: list) -> Figure:
+    """Lesson 8: the all-wrong and the all-right groups in %, (steps,) each, stacked."""
+    figure, axis = new_figure(7, 2.8)
+    axis.stackplot(range(1, 61), shares, colors=[WRONG, RIGHT])
+    axis.set(title="% of groups silent", xlabel="step", ylim=(0, 100))
+    key(axis, {"■ all right": RIGHT, "■ all wrong": WRONG})
+    return figure
+
+
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
@@ -74,7 +83,7 @@ def silent_with_credit(p, h, G):
     return sum(np.prod([chance[i] for i in group]) for group in groups if len({*group}) == 1)
 
 
-# What exercises 8.1 and 8.3 say
+# What exercises 8.1 and 8.4 say
 assert f"{silent_rate(0.36, 8):.1%}" == "2.8%"
 assert f"{silent_rate(0.01, 8):.0%}, {silent_with_credit(0.01, 0.5, 8):.1%}" == "92%, 0.7%"
 
@@ -95,6 +104,16 @@ CHECKS = {
         },
     },
     "8.3": {
+        "expected": lambda n, G: (n + 1) / (n + G + 1),  # the mean of q^G, weighted by q^n
+        "inputs": [{"n": 64, "G": 8}, {"n": 64, "G": 64}, {"n": 16, "G": 1}],
+        "mistakes": {
+            "that puts 0 of n for p; nothing is certain after n misses": lambda n, G: 1.0,
+            "that is E[q] to the power G: take the power first, average last": (
+                lambda n, G: ((n + 1) / (n + 2)) ** G
+            ),
+        },
+    },
+    "8.4": {
         "expected": silent_with_credit,
         "inputs": [{"p": 0.2, "h": 0.5, "G": 4}, {"p": 0.05, "h": 0.9, "G": 3}],
         "mistakes": {
@@ -103,16 +122,6 @@ CHECKS = {
             ),
             "h is the share of the wrong completions, not of all": (
                 lambda p, h, G: p**G + h**G + (1 - p - h) ** G
-            ),
-        },
-    },
-    "8.4": {
-        "expected": lambda n, G: (n + 1) / (n + G + 1),  # the mean of q^G, weighted by q^n
-        "inputs": [{"n": 64, "G": 8}, {"n": 64, "G": 64}, {"n": 16, "G": 1}],
-        "mistakes": {
-            "that puts 0 of n for p; nothing is certain after n misses": lambda n, G: 1.0,
-            "that is E[q] to the power G: take the power first, average last": (
-                lambda n, G: ((n + 1) / (n + 2)) ** G
             ),
         },
     },

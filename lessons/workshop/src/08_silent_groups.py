@@ -1,4 +1,4 @@
-# %% [markdown] 35 minutes, without the second reading
+# %% [markdown] 40 minutes, without the second reading
 # # 8 · Silent groups
 #
 # GRPO (group relative policy optimization) learns from disagreement. If all completions of a prompt are right, or all are wrong, their
@@ -168,6 +168,34 @@ def estimate(c, n, G):
 # | if every problem had $p$ = {=mean_right:.2f} | {=at_mean[4]:.0f} | {=at_mean[8]:.1f} | {=at_mean[16]:.1f} | {=at_mean[64]:.1f} |
 
 # %% [markdown]
+# **3. Wrong 64 times. And the next group?** None of $n$ completions of a problem was right. Beforehand, every $p$ from 0 to 1 was equally
+# likely. How probable is it that the next $G$ completions are all wrong?
+
+
+# %% [exercise]
+def next_all_wrong(n, G):
+    """P(the next G are all wrong), given that n were wrong and p was uniform on [0, 1]
+    before."""
+    return ...
+
+
+# %% [check]
+check("8.3", next_all_wrong)
+
+# %% [hint]
+# Given n misses, $p$ has a density proportional to $(1-p)^n$. The mean of $(1-p)^G$ under it is a quotient of two integrals.
+
+
+# %% [solution]
+def next_all_wrong(n, G):
+    return (n + 1) / (n + G + 1)
+
+
+# For 64 after 64 that is 65/129: half of the problems never solved are solved in the next 64.
+# (The histogram says that small p are commoner than in this prior: then more stay silent.)
+
+
+# %% [markdown]
 # ## Training moves the silence
 #
 # So far the model stood still. As it learns, most $p$ rise, towards the right end of the curve. In ten runs of `grpo.py` (those of [lesson 16](16_is_it_learning.ipynb)):
@@ -176,15 +204,13 @@ def estimate(c, n, G):
 names, (healthy, _) = list(signs.FLOORS), signs.results()["band"]
 trained = [100 * healthy[names.index(f"silent_{side}")] for side in ("wrong", "right")]
 at_first, at_last = (sum(side[step] for side in trained) for step in (0, -1))
-assert [round(at_first), round(at_last)] == [31, 64]  # as the table shows
+assert [round(at_first), round(at_last)] == [31, 64]
 assert identity.silent_rate(0.01, 230) < 0.1 < identity.silent_rate(0.01, 229)
+show(lesson_08.in_training(trained))
 
 # %% [text]
-# | of all groups, mean of the ten runs | first step | last five steps |
-# |---|---|---|
-# | silent, all wrong | {=trained[0][0]:.1f} % | {=trained[0][-1]:.1f} % |
-# | silent, all right | {=trained[1][0]:.1f} % | {=trained[1][-1]:.1f} % |
-# | **silent** | **{=at_first:.1f} %** | **{=at_last:.1f} %** |
+# *Stacked (means of ten runs and of five steps). The all-wrong groups, {=trained[0][0]:.0f} % at first, are gone half-way; the all-right ones
+# grow from {=trained[1][0]:.0f} to {=trained[1][-1]:.0f} %.*
 #
 # At the end nearly two groups in three teach nothing. What can one do? Where problems come again, it is cheapest to leave out those
 # already solved. To replace silent groups by groups of other problems (DAPO) takes {=1 / (1 - at_last / 100):.1f} times the completions. Larger groups are
@@ -196,9 +222,9 @@ assert identity.silent_rate(0.01, 230) < 0.1 < identity.silent_rate(0.01, 229)
 # - A group is silent with probability $p^G + q^G$: compute it for each problem, average last. From $n$ completions, count silent subsets.
 # - In our runs training makes more groups silent, and moves the silence from all-wrong to all-right groups.
 #
-# ## For a second reading (25 minutes): partial credit; silent for ever?
+# ## For a second reading (20 minutes): partial credit; silent for ever?
 #
-# **3. Partial credit.** Can all-wrong groups be made to speak? A wrong completion now gets half a point if its format is right, which happens
+# **4. Partial credit.** Can all-wrong groups be made to speak? A wrong completion now gets half a point if its format is right, which happens
 # with probability $h$. A group is silent if all its rewards are equal. How often is that? (Then put in $p = .01$, $G = 8$, once with $h = 0$ and
 # once with $h = .5$.)
 
@@ -211,7 +237,7 @@ def silent_with_credit(p, h, G):
 
 
 # %% [check]
-check("8.3", silent_with_credit)
+check("8.4", silent_with_credit)
 
 # %% [hint]
 # Three kinds of group are silent. With which probability does a completion get half a point?
@@ -234,34 +260,6 @@ def silent_with_credit(p, h, G):
 #   rollouts from Llama-3.1-405B or 64 rollouts from Llama-3.1-8B" (four sources are exempt). So this bar says nothing about the problems
 #   that the model cannot solve.
 # - **7.2 points are all right.** But a problem with $p = 95.4$ % still has 64 right completions in a row one time in twenty.
-
-# %% [markdown]
-# **4. Wrong 64 times. And the next group?** None of $n$ completions of a problem was right. Beforehand, every $p$ from 0 to 1 was equally
-# likely. How probable is it that the next $G$ completions are all wrong?
-
-
-# %% [exercise]
-def next_all_wrong(n, G):
-    """P(the next G are all wrong), given that n were wrong and p was uniform on [0, 1]
-    before."""
-    return ...
-
-
-# %% [check]
-check("8.4", next_all_wrong)
-
-# %% [hint]
-# Given n misses, $p$ has a density proportional to $(1-p)^n$. The mean of $(1-p)^G$ under it is a quotient of two integrals.
-
-
-# %% [solution]
-def next_all_wrong(n, G):
-    return (n + 1) / (n + G + 1)
-
-
-# For 64 after 64 that is 65/129: half of the problems never solved are solved in the next 64.
-# (The histogram says that small p are commoner than in this prior: then more stay silent.)
-
 
 # %% [markdown]
 # **And the 7.2 points?** If a problem's completions are independent draws with one $p$, the histogram is a mixture of binomials. We fit one
