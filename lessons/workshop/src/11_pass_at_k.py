@@ -2,8 +2,8 @@
 # # 11 · Maj@K and Pass@K
 #
 # Reinforcement learning is often said only to **sharpen** a model: what was likely becomes likelier, and nothing new is learnt. We take the
-# word strictly: sharpening raises the probability of every *answer* to one power and divides by the sum. (A lower temperature does something else: it
-# sharpens every token, which can change the most probable answer.) How can one tell, from a model's answers, whether training did more?
+# word strictly: sharpening raises the probability of every *answer* to one power and divides by the sum. (A lower temperature
+# sharpens every token instead.) How can one tell, from a model's answers, whether training did more?
 #
 # > **Sharpening never changes a problem's most probable answer. So where that changed, training did more than sharpen. A majority vote shows it
 # > only above ½(1 + M), if the most probable answer was right on a share M of the problems.**
@@ -30,7 +30,6 @@ from itertools import product
 import numpy as np
 
 from algorithms import grpo
-from lessons import identity
 from lessons.experiments import paired, short_answers
 from lessons.experiments.learning import learn
 from lessons.workshop.kit import check, knob, say, show
@@ -134,7 +133,7 @@ problem = [0.40, 0.41, 0.19]
 # %% [markdown]
 # ## What can a vote prove?
 #
-# Often only votes are reported. DeepSeekMath finds Maj@K higher after GRPO, and Pass@K not, and reads this as "boosting the
+# DeepSeekMath finds Maj@K higher after GRPO, and Pass@K not, and reads this as "boosting the
 # correct response from TopK rather than the enhancement of fundamental capabilities". Sharpening, too, raises Maj@K: where the mode is right, a
 # vote finds it more often. How far can it go?
 #
@@ -150,7 +149,7 @@ problem = [0.40, 0.41, 0.19]
 # %% [markdown]
 # ## The test
 #
-# Now the modes themselves. Our task is arithmetic in four tokens: `#14` and the end of the completion. The model cannot work anything out, and the probability
+# Our task is arithmetic in four tokens: `#14` and the end of the completion. The model cannot work anything out, and the probability
 # of each answer from 0 to 99 can be computed. (The curves leave out completions without an answer.)
 #
 # **Guess:** how will the curves of Pass@K and Maj@K over K move if you raise β?
@@ -210,15 +209,16 @@ def votes(table):
 def seen(table):
     return np.mean([seen_to_change(votes(answered), votes(table)) for _ in range(40)])
 
-by_votes = [seen(table) for table in runs]
+by_votes = [*map(seen, runs)]
 assert (by_votes < by_run / 2).all()  # "less than half"
-assert max(seen(sharpened(answered, beta)) for beta in (1, 2, 4)) < 0.001
+copies = {f"β = {beta}": sharpened(answered, beta) for beta in (1, 2, 4)}
+assert not any(map(seen, copies.values()))
 
 # %% [markdown]
 # **2. The test, on any model.** Elsewhere modes cannot be computed, but everybody can draw answers: say 64 to each problem before training, and 64
 # after it. A leader with $x$ votes over a second with $y$ is *clear* if $x - y > 2\sqrt{x + y}$, two standard errors. On which share of all problems are
-# both leaders clear, and different? In `before` and `after` a row is a problem, a number the votes of an answer. (Then try
-# `modes_changed(votes(answered), votes(runs[0]))`.)
+# both leaders clear, and different? In `before` and `after` a row is a problem, a number the votes of an answer. Below
+# the check, your function judges copies sharpened with β and the five runs.
 
 
 # %% [exercise]
@@ -229,6 +229,15 @@ def modes_changed(before, after):
 
 # %% [check]
 check("11.2", modes_changed)
+
+# %%
+compared = copies | {f"{i}": table for i, table in enumerate(runs, 1)}
+found = [modes_changed(votes(answered), votes(table)) for table in compared.values()]
+if found[0] is not ...:
+    exact = [(table.argmax(axis=1) != base_mode).mean() for table in compared.values()]
+    figure = bars({"modes changed": exact, "found by your function": found}, [*compared], -1)
+    figure.axes[0].set_ylabel("share of problems")
+    show(figure)
 
 # %% [hint]
 # `np.sort(before, axis=1)` has the two largest numbers of each row at its end, `before.argmax(axis=1)` finds the leaders.
@@ -251,13 +260,17 @@ def modes_changed(before, after):
 # |---|---|---|---|---|---|---|
 # | modes changed | | {=row(by_run)} |
 # | seen to change in votes | | {=row(by_votes)} |
+# | the same of sharpened copies, β = 1, 2, 4 | 0, 0, 0 | | | | | |
 # | $M$ | {=M["base"]:.2f} | {=row(M_each)} |
 # | Maj@64, bound {=bound:.2f} | {=majority(answered, 64).mean():.2f} | {=row(votes_each)} |
 #
-# Only run 5's vote passes the bound, but in all five the modes show more than sharpening. Votes see less than half of the changes (second
-# row, means of 40 draws), but still {=64 * min(by_votes):.0f} to {=64 * max(by_votes):.0f} problems, and in sharpened copies almost none. So **if you have votes only, count the problems
-# whose clear leaders differ: more than a few per cent is more than sharpening.** It need not be learning: of the modes that run {=worst + 1} changed, {=won}
+# Only run 5's vote passes the bound, but in all five the modes show more than sharpening. Votes (means of 40 draws) see less than half of the
+# changes, but still {=64 * min(by_votes):.0f} to {=64 * max(by_votes):.0f} problems, and in sharpened copies none. So **if you have votes only, count the problems
+# whose clear leaders differ: more than a few per cent is more than sharpening** of the answers. It need not be learning: of the modes that run {=worst + 1} changed, {=won}
 # became right, and {=lost} had been right.
+#
+# (Where a model reasons first, sharpening its *completions* can change the mode of its answers: two completions of .2 together beat one of .3,
+# but squared, .08 does not beat .09.)
 #
 # ## Is reinforcement learning sharpening?
 #
@@ -292,13 +305,6 @@ for K in (1, 4, 16, 64):  # estimates from 64 samples against the exact values
         assert abs(np.mean(estimate) - true.mean()) < 4 * noise + 0.01
 
 assert np.allclose([1 - 0.99**64, (2 - 0.99**64) / 2], [0.474, 0.74], atol=0.005)  # two problems
-n, K, p = 64, 16, 0.05
-c, chance = np.arange(n + 1), identity.binomial(p, n)  # right answers, and their probability
-truth = 1 - (1 - p) ** K
-unbiased = chance @ [pass_at_k(n, int(right), K) for right in c]
-plug_in = chance @ (1 - (1 - c / n) ** K)
-assert abs(unbiased - truth) < 1e-12 and plug_in < truth
-
 p_of = {name: policy["right"] for name, policy in policies.items()}  # (seeds, problems)
 pass_1, pass_64 = ({name: (1 - (1 - p) ** K).mean() for name, p in p_of.items()} for K in (1, 64))
 leads = {name: (1 - p_of["base"]) ** 64 - (1 - p) ** 64 for name, p in p_of.items()}
@@ -310,12 +316,10 @@ assert ends[small][0] < 0 < ends[longer][0]
 
 # %% [text]
 # **Did training sharpen the completions?** No. A two-digit answer *is* one completion here, `#64` and the end. The mode changed on {=new[small]:.0%} of the problems (mean of
-# five runs). On {=single.mean():.0%} both modes have two digits: there training reversed the order of two completions, which sharpening keeps. (On the
-# other {=100 * (new[small] - single.mean()):.0f} % one of the two has a single digit.)
+# five runs). On {=single.mean():.0%} both modes have two digits: there training reversed the order of two completions, which sharpening keeps.
 #
 # **Estimates of Pass@K.** Of all subsets of K of $n$ answers, of which $c$ are right, a share of $1 - \binom{n-c}{K}/\binom nK$ has a right one (Chen et al.,
-# [2107.03374](https://arxiv.org/abs/2107.03374), Eq. 1): unbiased, as in [lesson 8](08_silent_groups.ipynb). To put $c/n$ for $p$ is biased: where $p$ = {=p},
-# Pass@{=K} is {=truth:.3f}, and with {=n} answers this gives {=plug_in:.3f} on average.
+# [2107.03374](https://arxiv.org/abs/2107.03374), Eq. 1): unbiased, as in [lesson 8](08_silent_groups.ipynb).
 #
 # **A failed run.** A Pass@K below the base's can come from the learning rate alone. On the four-token task, in five seeds (a completion without
 # an answer counts as wrong, so the base is lower than in the picture):
