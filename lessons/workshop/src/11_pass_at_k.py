@@ -211,7 +211,7 @@ def seen(table):
 
 by_votes = [*map(seen, runs)]
 assert (by_votes < by_run / 2).all()  # "less than half"
-copies = {f"β = {beta}": sharpened(answered, beta) for beta in (1, 2, 4)}
+copies = {f"β={beta}": sharpened(answered, beta) for beta in (1, 2, 4)}
 assert not any(map(seen, copies.values()))
 
 # %% [markdown]
