@@ -23,9 +23,11 @@ def our_model(rates: np.ndarray, table: dict) -> Figure:
     left.plot([mean] * 2, [100 * silent_rate(mean, 8), table[8][0]], "o:k")
     left.plot([0.1, 0.9], [43, 43], "--k")
     left.set(title="% of groups of 8 silent", xlabel="p, share solved", ylim=(0, 100))
-    names = ("counted", "predicted", "if every p were the mean")
     for name, values, style, color in zip(
-        names, zip(*table.values()), ("o-", "x--", ":"), (BLUE, ORANGE, GREY)
+        ("counted", "predicted", "if every p were the mean"),
+        zip(*table.values()),
+        ("o-", "x--", ":"),
+        (BLUE, ORANGE, GREY),
     ):
         right.plot(values, style, color=color, label=name)
     right.set(title="% of groups silent", xlabel="G", ylim=(0, 100))
@@ -47,7 +49,7 @@ def in_training(shares: list) -> Figure:
     """Lesson 8: the all-wrong and the all-right groups in %, (steps,) each, stacked."""
     figure, axis = new_figure(7, 2.8)
     axis.stackplot(range(1, 61), shares, colors=[WRONG, RIGHT])
-    axis.set(title="% of groups silent", xlabel="step", ylim=(0, 100))
+    axis.set(title="% of groups silent", xlabel="step")
     key(axis, {"■ all right": RIGHT, "■ all wrong": WRONG})
     return figure
 
@@ -72,8 +74,7 @@ def tenfold(p) -> str:
         return BETWEEN
     if abs(p.mean() - 0.36) > 1e-9:
         return MEAN
-    often = silent_rate(p, 8).mean() >= 10 * silent_rate(0.36, 8)
-    return "right" if often else TOO_FEW
+    return "right" if silent_rate(p, 8).mean() >= 10 * silent_rate(0.36, 8) else TOO_FEW
 
 
 def silent_with_credit(p, h, G):
