@@ -1,76 +1,81 @@
-"""The pictures of lesson 18, and the right answers and usual mistakes of its exercises."""
+"""The example of lesson 18, and the right answers and usual mistakes of its exercises."""
 
-from functools import partial
+from itertools import product
 from math import inf, log
 
-import numpy as np
 import torch
-from matplotlib.figure import Figure
+from torch.nn.utils.rnn import pad_sequence
 
-from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, new_figure
-from lessons.workshop.parts.drawing import key
+# A policy that writes at most three letters, each an a or a b. $ ends texts of fewer
+TEXTS = ["".join(letters) for n in range(4) for letters in product("ab", repeat=n)]
+TOKENS = [(text + "$")[:3] for text in TEXTS]
+R = (torch.arange(15) % 3 == 0).double()
+generator = torch.Generator().manual_seed(0)
+# After each of the 7 prefixes
+LOGITS, NOISE = torch.randn(2, 7, 3, generator=generator, dtype=torch.float64)
 
 
-def batch_errors(n: np.ndarray, ways: dict) -> Figure:
-    """The error of a batch over its number of groups, n: (m,). ways: by name how far the mean is
-    off, and the noise of one group."""
-    figure, axis = new_figure(7.5, 3.2)
-    colors = dict(zip(ways, (GREY, ORANGE, GREEN, BLUE)))
-    for name, (off, noise) in ways.items():
-        axis.plot(n, np.sqrt(off**2 + noise**2 / n), color=colors[name])
-    axis.set(title="Error of a batch (1: the trainer's update)")
-    axis.set(xlabel="groups in the batch", xscale="log", ylim=(0, 1.4))
-    key(axis, colors, 0.45)
-    return figure
+def token_logps(logits: torch.Tensor) -> torch.Tensor:
+    """(15, 3), 0 where a text has ended."""
+    logps = logits.log_softmax(dim=1)
+    rows = [[logps[TEXTS.index(y[:t]), "ab$".index(y[t])] for t in range(len(y))] for y in TOKENS]
+    return pad_sequence([torch.stack(row) for row in rows], batch_first=True)
 
 
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
-def mean_update(old, sampled, As, C, drawn_from=1):
-    """The mean of min(w, C) A s."""
-    w = (old - sampled).sum(dim=1).exp().clamp(max=C)
-    return ((old, sampled)[drawn_from].sum(dim=1).exp() * w) @ As
+def weight(old, sampled, C):
+    """min(w, C) of whole completions, (texts, 1)."""
+    return (old - sampled).sum(dim=1, keepdim=True).exp().clamp(max=C)
 
 
-def groups_needed(off, noise, other_off, other_noise):
-    """From how many groups on the second way has the smaller squared error."""
-    return (other_noise**2 - noise**2) / (off**2 - other_off**2)
+def of_tokens(old, sampled, C):
+    return (old - sampled).exp().clamp(max=C)
 
-
-old = torch.tensor([[0.6, 0.5], [0.3, 0.8]]).double().log()
-shift = torch.tensor([[0.9, 0.4], [0.2, 0.3]]).double()
-As = torch.tensor([[1.0, 0.5], [0.6, 2.0]]).double()
 
 CHECKS = {
     "18.1": {
-        "expected": mean_update,
-        "inputs": [{"old": old, "sampled": old - d, "As": As, "C": 2.0} for d in (shift, -shift)],
+        "expected": weight,
+        "inputs": [{"old": token_logps(LOGITS), "sampled": token_logps(LOGITS + NOISE), "C": 1.5}],
         "mistakes": {
-            "the sampler draws, not the trainer": partial(mean_update, drawn_from=0),
-            "cap once, after the product over the tokens": lambda old, sampled, As, C: (
-                (sampled + (old - sampled).clamp(max=log(C))).sum(dim=1).exp() @ As
+            "each token has a weight of its own: those of a completion must be one": of_tokens,
+            "cap once, after the product over the tokens": lambda old, sampled, C: weight(
+                (old - sampled).clamp(max=log(C)), 0, inf
             ),
-            "the weight has no bound": lambda old, sampled, As, C: mean_update(
-                old, sampled, As, inf
+            "the weight has no bound": lambda old, sampled, C: weight(old, sampled, inf),
+            "what the sampler writes too often must count less": (
+                lambda old, sampled, C: weight(sampled, old, C)
             ),
         },
     },
-    "18.2": {
-        "expected": groups_needed,
-        "inputs": [
-            {"off": 0.5, "noise": 2.0, "other_off": off, "other_noise": 5.0} for off in (0.0, 0.3)
-        ],
+}
+
+
+def values(weight, beta=0.5):
+    """Reward - beta KL over training by mean updates without a cap, at a rate of 2; the KL is that from the
+    start, and its gradient exact."""
+    theta, start, curve = LOGITS.clone(), token_logps(LOGITS).sum(dim=1), []
+    for _ in range(51):
+        logps = token_logps(theta.requires_grad_())
+        total, sampled = logps.sum(dim=1), token_logps(theta.detach() + 1.5 * NOISE)
+        chance, kl = sampled.sum(dim=1).exp(), total.exp() @ (total - start)
+        curve.append((total.exp() @ R - beta * kl).item())
+        weighted = weight(logps.detach(), sampled, inf) * logps
+        goal = chance * (R - chance @ R) @ weighted.sum(dim=1) - beta * kl
+        theta = theta.detach() + 2 * torch.autograd.grad(goal, theta)[0]
+    return curve
+
+
+TRAINED = {
+    "18.1": {
+        "curve": values,
+        "right": "whole completions",
         "mistakes": {
-            "the squares of error and noise add": lambda off, noise, other_off, other_noise: (
-                (other_noise - noise) / (off - other_off)
-            ),
-            "the squared noise falls like 1/n, not like 1/n²": lambda *ways: (
-                groups_needed(*ways) ** 0.5
-            ),
-            "the other way keeps an error of its own": lambda *ways: groups_needed(
-                *ways[:2], 0, ways[3]
-            ),
+            "no weight": lambda old, sampled, C: 1,
+            "each token's own": of_tokens,
+            "completions, cap 3": lambda old, sampled, C: weight(old, sampled, 3),
         },
-    },
+        "labels": ("updates", "reward − KL / 2"),
+    }
 }
