@@ -8,6 +8,16 @@
 # > In our runs, of one small model on one task, 23 of 27 published bugs leave that range. Of six bugs that our rules had not seen they first named one,
 # > and misnamed three.
 #
+# | word | meaning ([all metrics](../toy_env/README.md#glossary-of-metrics)) |
+# |---|---|
+# | `silent` | the share of groups all right or all wrong, whose advantages are 0 |
+# | `mismatch` | how far sampler and trainer differ in a token's log-probability before a step's first update |
+# | `grad_norm`, `update_norm` | the length of the gradient; of the weights' step |
+# | `kl` | the Kullback–Leibler (KL) divergence from the base model |
+# | curve | a metric or its logarithm, averaged over the last five steps |
+# | band | mean of ten healthy runs (seeds) ± four standard deviations |
+# | a curve *leaves the band* | is outside, on one side, for three steps |
+#
 # Four curves of a run that learns too slowly:
 
 # %% [fold]
@@ -42,6 +52,9 @@ seen = [name for name in bugs if name not in hidden]
 beyond = {width: 240 * erfc(width / sqrt(2)) for width in (2, 4)}
 alarms = results["alarms"]  # of each further healthy run
 assert not any(alarms)
+tests = f"{signs.table(3)}"  # the rules
+assert all(test in tests for test in ("first mismatch > .05", "growth mismatch > 3",
+    "early silent > .95", "first loss > 10", "first loss <= -10", "max update_norm <= 1e-7"))  # fmt: skip
 assert hidden == ["batch_statistics", "entropy_bonus", "no_positions", "verifier_lax"]
 scores = json.loads(score.SCORES.read_text("utf-8"))
 n, bare = scores["ours"]["counts"], scores["ours, bare"]["counts"]["class right"]
@@ -50,30 +63,22 @@ assert (n["class right"], n["bug"]) == (23, 27)  # as in the box
 # %% [text]
 # *Blue: a run with a 33rd of the usual learning rate. Grey: the band of healthy runs. `mismatch` is cut off at −4: below is rounding.*
 #
-# The reward leaves the band only at step {=first["reward"][0]}. But `update_norm`, the length of the weights' step, is out from step {=first["update_norm"][0]} on: {=too_small[0]:.0f} times too
-# small at first, {=too_small[-1]:.0f} times at the end. The Kullback–Leibler (KL) divergence from the base is
-# below its band, too.
+# The reward leaves the band only at step {=first["reward"][0]}. But `update_norm` is out from step {=first["update_norm"][0]} on: {=too_small[0]:.0f} times too
+# small at first, {=too_small[-1]:.0f} times at the end. The KL is below its band at
+# first, too, and catches up at the end.
 #
 # **A fault of the update shows in the update's metrics before it shows in the samples.**
 #
 # ## In which order to look
 #
-# That suggests an order. A step samples, scores and moves. Check them in this order, in the **first** steps: an early fault spoils what follows.
+# A step samples, scores and moves. Check them in this order, in the **first** steps: an early fault spoils the rest.
 #
 # 1. *What is sampled*: the reward, the length, the share of silent groups.
 # 2. *What is scored*: `mismatch`. Sampler and trainer have the same weights, so a difference is rounding or a bug.
-# 3. *What is moved*: `grad_norm`, the length of the gradient, `update_norm`, the KL. Do the weights follow the gradient?
+# 3. *What is moved*: `grad_norm`, `update_norm`, the KL. Do the weights follow the gradient?
 # 4. Only then the reward *over time*: it rarely says what is wrong.
 #
 # [The clinic](clinic/README.md) has 27 published bugs and seven harmless changes, run for 60 steps with `grpo.py`.
-#
-# | word | meaning ([all metrics](../toy_env/README.md#glossary-of-metrics)) |
-# |---|---|
-# | curve | a metric or its logarithm, averaged over the last five steps |
-# | band | the mean of ten healthy runs with different seeds, plus and minus four standard deviations |
-# | a curve *leaves the band* | it is outside, on one side, for three steps |
-# | `silent` | the share of groups that are all right or all wrong, so that their advantages are 0 |
-# | `mismatch` | how far sampler and trainer differ in a token's log-probability before a step's first update |
 #
 # ## A second run: predict, then look
 #
@@ -104,7 +109,7 @@ for name, curves in firsts.items():
 #
 # ## Five runs
 #
-# Now without a name. Each position of the slider is a run with one of these changes, but not the two filled in. First write down the
+# Each position of the slider is a run with one of these changes, but not the two filled in. First write down the
 # last column: which curve should leave the band first, on which side?
 #
 # | candidate | what was changed | leaves first |
@@ -127,7 +132,8 @@ knob(lambda run: draw(runs[unknown[run - 1]]), run=(1, 5, 1, 1))
 # <details><summary>Run 1</summary>
 #
 # `stale_sampler`. In the first step everything is as it should be; then `mismatch` rises. The policy moves (`update_norm`) but the
-# samples do not change: they come from another model, so the reward is flat.
+# samples do not change: they come from another model, so the reward is flat. Length and loss stay, too,
+# where a healthy run's move.
 #
 # </details>
 # <details><summary>Run 2</summary>
@@ -209,13 +215,20 @@ def leaves(z):
 #
 # ## Without healthy runs
 #
-# Five signs need no band: a `mismatch` far above rounding, a first batch of silent groups only, a first loss far from
-# 0, a KL that stays 0, and a reward that rises and then falls. By these our rules find {=bare} of the {=len(bugs)} bugs.
+# Five signs need no band. They find {=bare} of the {=len(bugs)} bugs:
+#
+# | sign | threshold of [our rules](clinic/RULES.md) | found |
+# |---|---|---|
+# | `mismatch` far above rounding | over .05, first; or late, tripled | `one_late`, `temperature`; `stale_sampler` |
+# | only silent groups at first | over 95 % of the first tenth | `verifier_strict` |
+# | a first loss far from 0 | beyond ±10 | `leave_one_out` |
+# | no weight moves | `update_norm` never above 1e-7 | `stale_optimizer` |
+# | the reward rises, then falls | by four standard errors, and half of its rise | `rate_high` |
 #
 # ## What no curve shows
 #
-# Four of the {=len(bugs)} bugs stay in the band for 60 steps; to one of them, `no_positions`, our model is immune: only distances between tokens matter to it. Checks
-# find all four: each compares what must be equal.
+# Four of the {=len(bugs)} bugs stay in the band for 60 steps (to `no_positions` our model is immune: only distances between tokens matter to it). Checks
+# find all four:
 #
 # | bug | what was changed | check |
 # |---|---|---|
