@@ -105,7 +105,7 @@ for name, curves in firsts.items():
 
 # %% [text]
 # *Only `silent` leaves the band: just below it in the first step ({=runs["tiled"][silent, 0]:.2f} of the groups, in healthy runs {=band[0, silent, 0]:.2f}), clearly around step 10.* The
-# reward rises nearly as usual: the mean over other prompts is a baseline, too, only a noisier one.
+# reward rises nearly as usual: the mean over other prompts is a baseline, too.
 #
 # ## Five runs
 #
@@ -173,7 +173,7 @@ knob(lambda run: draw(runs[unknown[run - 1]]), run=(1, 5, 1, 1))
 
 # %% [markdown]
 # **1. Let a rule look.** You get a curve as distances from the middle of the band, in units of half its width: above 1 and below −1 it is outside. When
-# does it leave the band, by the words of the table?
+# does it leave the band, by the table?
 
 
 # %% [exercise]
@@ -238,7 +238,7 @@ def leaves(z):
 # | `verifier_lax` | a completion is right if the answer stands anywhere in it | wrong texts: `42+1=43` for 42 |
 
 # %% [markdown]
-# **2. Repair a bug that `mismatch` shows in the first step**, `one_late`'s neighbour. `logits[t]` is the model's output at position $t$ of a
+# **2. Repair a bug that `mismatch` shows at once.** `logits[t]` is the model's output at position $t$ of a
 # sequence whose first $n$ tokens are the prompt.
 
 
@@ -266,7 +266,7 @@ def completion_logps(logits, sequence, n):
 # %% [text]
 # ## To remember
 #
-# - In the first steps, look at what is sampled, what is scored and what is moved, in this order. The reward over time comes last.
+# - In the first steps, look at what is sampled, scored and moved, in this order. The reward over time comes last.
 # - Size shows only beside healthy runs, of several seeds: keep the logs of runs that learned.
 # - Some bugs show in no curve. Only checks find them, by comparing what must be equal.
 #
