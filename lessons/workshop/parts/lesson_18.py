@@ -53,8 +53,8 @@ CHECKS = {
 
 
 def values(weight, beta=0.5):
-    """Reward - beta KL over training by mean updates without a cap, at a rate of 2; the KL is that from the
-    start, and its gradient exact."""
+    """Reward - beta KL over training by mean updates without a cap, at a rate of 2; the KL is that
+    from the start, and its gradient exact."""
     theta, start, curve = LOGITS.clone(), token_logps(LOGITS).sum(dim=1), []
     for _ in range(51):
         logps = token_logps(theta.requires_grad_())

@@ -77,10 +77,11 @@ def share(*errors):
 
 
 def costs():
-    rows = [["none", *(f"{A:.2f}" for A in explained(0, 0)[:2]), "100", "100", f"{value(NONE):.2f}"]]
+    squares = [f"{A:.2f}" for A in explained(0, 0)[:2]]
+    rows = [["none", *squares, "100", "100 %", f"{value(NONE):.2f}"]]
     for made, (name, *errors) in NAMES.items():
         squares = [f"{A:.2f}" for A in explained(*errors)[:2]]
-        measured = "{:.0f} [{:.0f}, {:.0f}]".format(*slope("clipped", "AdamW", made))
+        measured = "{:.0f} % [{:.0f}, {:.0f}]".format(*slope("clipped", "AdamW", made))
         end = f"{value(erring.COMPOSED[0.4, made]):.2f}"
         rows.append([name, *squares, f"{share(*errors):.0f}", measured, end])
     assert [row[3] for row in rows] == ["100", "75", "33", "33"]

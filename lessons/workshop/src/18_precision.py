@@ -98,8 +98,8 @@ def batch_errors(n):
     """The error of a batch over its number of groups, n: (m,)."""
     figure, axis = new_figure(7.5, 3.2)
     colors = dict(zip(measured, (GREY, ORANGE, GREEN, BLUE)))
-    for name, (off, noise) in measured.items():
-        axis.plot(n, np.sqrt(off**2 + noise**2 / n), color=colors[name])
+    for name, (off, rms) in measured.items():
+        axis.plot(n, np.sqrt(off**2 + rms**2 / n), color=colors[name])
     axis.set(title="Error of a batch (1: the trainer's update)")
     axis.set(xlabel="groups in the batch", xscale="log", ylim=(0, 1.4))
     key(axis, colors, 0.45)
