@@ -1,34 +1,23 @@
-"""The pictures of lesson 13, and the right answers and usual mistakes of its exercises."""
+"""The toy of lesson 13, and the right answers and usual mistakes of its exercises."""
 
 from functools import partial
 
 import numpy as np
-from matplotlib.figure import Figure
-
-from lessons.workshop.kit import BLUE, ORANGE, new_figure, ticks
 
 
-def mean_squares(p: float, ratio: float) -> Figure:
-    """The mean square of (R - b) s against the constant b, over that of the best b. ratio: the mean
-    squared length of wrong scores over that of right ones."""
+def batch(p, spread, seed=0) -> tuple:
+    """Rewards (32, 40) and scores (32, 40, 33) of 32 policies. A score is R - p in its first entry,
+    and noise in all: with this standard deviation if R = 0, and .5 if R = 1."""
+    rng = np.random.default_rng(seed)
+    R = (rng.random((32, 40)) < p) * 1.0
+    scores = rng.normal(size=(32, 40, 33)) * np.where(R, 0.5, spread)[..., None]
+    scores[..., 0] += R - p
+    return R, scores
 
-    best = p / (p + (1 - p) * ratio)
-    lowest = best * (1 - p) * ratio
 
-    def relative(b):
-        return (p * (1 - b) ** 2 + (1 - p) * b**2 * ratio) / lowest
-
-    figure, axis = new_figure(7.5, 3.4)
-    b = np.linspace(0, 1, 201)
-    axis.plot(b, relative(b), color=BLUE)
-    for name, at in {"0": 0, "b*": best, "p": p, "1": 1}.items():
-        axis.plot(at, relative(at), "o", color=ORANGE)
-        beside = (0, -16 if name == "b*" else 9)
-        axis.annotate(name, (at, relative(at)), beside, textcoords="offset points", ha="center")
-    axis.set(title=f"p = {p:.1f}, $a_-/a_+$ = {ratio:g}", xlabel="baseline b", yscale="log")
-    ticks(axis.yaxis, [1, 2, 5, 10, 20, 50])
-    axis.set(ylabel="mean square (b*: 1)", ylim=(0.6, 2 * max(relative(b))))
-    return figure
+def update(R, b, scores) -> np.ndarray:
+    """(32, 33): the mean over the first 8 completions."""
+    return np.einsum("ij,ijk->ik", (R - b)[:, :8], scores[:, :8]) / 8
 
 
 # Exercises; `kit.check` explains the keys of CHECKS
@@ -41,9 +30,9 @@ def limit_in_groups(p, G, variance=lambda p, G: p * (1 - p) / (G - 1), twice=1):
     return p * (1 - q**2 - twice * v) / (q * (p**2 + v))
 
 
-def completions_for(target, cosine, n):
-    """How many completions have the cosine `target`, if n have another one."""
-    return n * (1 / cosine**2 - 1) / (1 / target**2 - 1)
+def weighted(rewards, scores, power=1.0):
+    """The mean reward, each completion weighted by a power of its squared score length."""
+    return np.average(rewards, weights=(scores**2).sum(axis=1) ** power)
 
 
 CHECKS = {
@@ -59,21 +48,46 @@ CHECKS = {
         },
     },
     "13.2": {
-        "expected": completions_for,
+        "expected": weighted,
         "inputs": [
-            {"target": 0.9, "cosine": 0.6, "n": 256},
-            {"target": 0.3, "cosine": 0.5, "n": 64},
+            {
+                "rewards": np.array([1.0, 0, 0, 1]),
+                "scores": np.array([[x, -1.0], [0.5, x], [2.0, 0.0], [1.0, 1.0]]),
+            }
+            for x in (3, -0.5)
         ],
         "mistakes": {
-            "other way round: a larger cosine needs more completions": (
-                lambda target, cosine, n: completions_for(cosine, target, n)
-            ),
-            "the formula has the square of the cosine": (
-                lambda target, cosine, n: completions_for(target**0.5, cosine**0.5, n)
-            ),
-            "cos² grows in proportion to n only while it is small": (
-                lambda target, cosine, n: n * (target / cosine) ** 2
-            ),
+            "that is p: every completion counts alike": partial(weighted, power=0),
+            "the lengths are to be squared": partial(weighted, power=0.5),
         },
     },
+}
+
+
+def mean_success(baseline) -> list[float]:
+    """The mean p over two prompts, of 32 policies each: wrong scores are three times as long in
+    one, and a third as long in the other. The baseline is of 32 other completions; steps of .2."""
+    curves = []
+    for spread in (1.5, 0.17):
+        z = np.full((32, 1), -2.2)
+        for seed in range(61):
+            p = 1 / (1 + np.exp(-z))
+            curves.append(p.mean())
+            R, scores = batch(p, spread, seed)
+            b = [[baseline(*others)] for others in zip(R[:, 8:], scores[:, 8:])]
+            step = update(R, b, scores)
+            z = z + 0.2 * step[:, :1] / (np.linalg.norm(step, axis=1)[:, None] + 1e-9)
+    return np.reshape(curves, (2, 61)).mean(axis=0)
+
+
+TRAINED = {
+    "13.2": {
+        "curve": mean_success,
+        "right": "b* (right)",
+        "mistakes": {
+            "b = 0": lambda rewards, scores: 0.0,
+            "b = p": partial(weighted, power=0),
+        },
+        "labels": ("updates of one length", "success probability p"),
+    }
 }

@@ -8,7 +8,8 @@
 # > **Subtracting the mean reward makes one prompt's update quieter, unless the scores of its wrong completions are much longer than those of its right
 # > ones: with half right, in groups of eight, more than 2.5 times in mean square.**
 # >
-# > Quieter did not mean better. On two tasks we also trained with both rules, and what this ratio chose ended higher on one of them.
+# > We looked whether the quieter rule also trains better. It need not: of two tasks on which we trained with both, it ended higher on one, and
+# > choosing by noise would have been wrong on the other.
 #
 # **The smallest case.** Half of a prompt's completions are right. With a number $b$ subtracted from the rewards, a right completion adds $(1-b)\,s$
 # to the update, a wrong one $-b\,s$. For every constant $b$ the mean is $\nabla p$ ([lesson 1](01_score_function.ipynb)): the signal. The rest is noise, so the
@@ -41,8 +42,8 @@ from lessons import identity
 from lessons.experiments import estimators, weights
 from lessons.experiments.grid import load_runs, markdown
 from lessons.experiments.paired import difference
-from lessons.workshop.kit import check, knob
-from lessons.workshop.parts.lesson_13 import limit_in_groups, mean_squares
+from lessons.workshop.kit import BLUE, ORANGE, check, knob, new_figure, trains
+from lessons.workshop.parts.lesson_13 import batch, limit_in_groups
 
 STUDENTS = {task: task for task in weights.TASKS} | {"slips": estimators.SLIPS}
 results = load_runs(estimators.RESULTS)
@@ -57,27 +58,22 @@ def by_seed(student, step, name):
     """The cosines of `cosine`, one for each run."""
     return np.array([run["cosines"][name] for run in stages[student, step]])
 
-columns = [(name, step) for name in STUDENTS for step in (0, 20)]
+columns = [(name, 0) for name in STUDENTS]
 rules = ("σ^1", "σ^2", "no baseline")
 table = {name: np.array([cosine(*column, name) for column in columns]) for name in rules}
 for student in STUDENTS:  # the repetitions agree
     nothing, mean = (by_seed(student, 0, name) for name in ("no baseline", "σ^2"))
     assert nothing.min() > mean.max() or mean.min() > nothing.max()
 change_by_mean = table["σ^2"] - table["no baseline"]
-assert [*change_by_mean[::2].round(2)] == [-0.07, 0.15, -0.15]  # the last table
-below = by_seed("expressions", 20, "no baseline") < by_seed("expressions", 20, "σ^2")
-assert below.sum() == 2 and len(below) == 3  # the repetitions disagree
+assert [*change_by_mean.round(2)] == [-0.07, 0.15, -0.15]  # the last table
 assert max(abs(table["σ^1"] - table["σ^2"])) <= 0.015
-assert [*(change_by_mean[1::2] < 0)] == [True, False, True]  # after 20 steps
 averaged = np.array([cosine(*column, "σ^1 ÷ length") for column in columns])
 shorter = averaged - table["σ^1"]
 assert shorter.argmin() == 0
 
 
-def worth(first, second):
-    """How many times as many completions the first rule needs for the second's cosine."""
-    return (1 / table[first]**2 - 1) / (1 / table[second]**2 - 1)
-
+needs = {name: 1 / cosines**2 - 1 for name, cosines in table.items()}  # completions, in proportion
+times = needs["σ^2"] / needs["no baseline"]  # of Dr. GRPO, REINFORCE's
 
 
 def moments(stage):
@@ -99,7 +95,7 @@ for i, student in enumerate(STUDENTS):
     limit, choice = limit_in_groups(p, estimators.G), says[bool(beyond > 0.5)]
     assert (ratio > limit) == (ratio > 1 + 1 / (1 - p)) == (beyond > 0.5)
     rows.append([student, f"{p:.2f}", f"{limit:.1f}", f"{ratio:.2g}", f"{100 * beyond:.0f} %"])
-    cosines = [f"{table[name][2 * i]:.3f}" for name in ("σ^2", "no baseline")]
+    cosines = [f"{table[name][i]:.3f}" for name in ("σ^2", "no baseline")]
     assert (cosines[1] > cosines[0]) == (beyond > 0.5)
     last.append([student, choice, *cosines])
 sides = markdown(["before training", "$p$", "limit, $G = 8$", "$a_-/a_+$", "prompts above their limit"], rows)
@@ -126,29 +122,30 @@ of_two = [gap for length in by_length for kept in (True, False)
           for gap in gaps(("σ^2", kept), ("σ^1", kept), length)]
 lowest, *_, highest = sorted(of_two, key=lambda gap: gap["difference"])
 largest = max(abs(100 * gap["difference"]) for gap in (lowest, highest))
-costly = [worth("σ^2", "no baseline")[0], worth("no baseline", "σ^2")[2]]
-assert largest <= 2 and [round(x, 1) for x in costly] == [1.5, 2.3]
+assert largest <= 2 and [times[0].round(1), (1 / times[1]).round(1)] == [1.5, 2.3]
 plain = {length: gaps(("σ^1", False), ("σ^1", True), length) for length in by_length}
 undivided = [[100 * four[i]["difference"] for four in plain.values()] for i in (1, 3)]
 
 
-def shares(student, step, ks, G=estimators.G):
-    """Of the squared length and the progress of GRPO's updates, and of the mixed groups, the share
-    that groups with these k have."""
-    by_k = np.array([run["by k"] for run in stages[student, step]])  # (seeds, k = 1..G-1, 3)
-    n, squared, progress = np.moveaxis(by_k, 2, 0)
-    sigma = identity.sigma(np.arange(1, G), G)
-    parts = [(n * x).sum(axis=0) for x in (sigma**2 * squared, sigma * progress, 1)]
-    return [part[[k - 1 for k in ks]].sum() / part.sum() for part in parts]
+# Of GRPO's updates on arithmetic, by k = 1..7: the share of their squared length and of their progress
+by_k = np.array([run["by k"] for run in stages["arithmetic", 0]])  # (seeds, 7, 3)
+sigma = identity.sigma(np.arange(1, 8), 8)[:, None] ** [2, 1]
+parts = (by_k[..., :1] * sigma * by_k[..., 1:]).sum(axis=0)
+lone = parts[6] / parts.sum(axis=0)
 
 
-lone = shares("arithmetic", 0, [7])
-few = [shares(name, 60, [6, 7])[2] for name in STUDENTS]
-dropped = gaps(("σ, k < G − 2", True), ("σ^1", True), 0.016)
-costs = [-100 * gap["difference"] for gap in dropped[::2]]
+def clouds(p, ratio):
+    """160 updates of 8 completions with each b: along the gradient of p, and across it."""
+    (R, scores), best = batch(p, 0.5 * ratio**0.5), p / (p + (1 - p) * ratio)
+    figure, axes = new_figure(8.5, 3.2, columns=3, sharex=True, sharey=True)
+    for axis, b, name in zip(axes, (0, p, best), ("b = 0", "b = p", f"b = b* = {best:.2f}")):
+        updates = ((R - b)[..., None] * scores).reshape(160, 8, 33).mean(axis=1)
+        axis.plot(*updates[:, :2].T, ".", color=BLUE, alpha=0.4)
+        axis.plot(p * (1 - p), 0, "+", color=ORANGE, markersize=18, markeredgewidth=3)
+        axis.set(title=name, aspect="equal", xlabel="along $\\nabla p$")
+    return figure
 
-
-knob(mean_squares, p=(0.1, 0.9, 0.2, 0.5), ratio=[2, 0.125, 0.5, 1, 3, 5, 8, 11, 32])
+knob(clouds, p=(0.1, 0.9, 0.2, 0.5), ratio=[2, 0.125, 0.5, 1, 3, 5, 8, 11])
 pi = torch.tensor([0.5, -0.3, 0.1, 0.9, -1.2, 0.0], dtype=torch.float64).softmax(dim=0)
 R = torch.tensor([1.0, 1, 0, 0, 0, 0], dtype=torch.float64)
 squared, p = (torch.eye(6, dtype=torch.float64) - pi).square().sum(dim=1), pi @ R
@@ -164,8 +161,8 @@ at_limit = p * ((1 - p) ** 2 + v) + (1 - p) * (p**2 + v) * limit_in_groups(p, 3)
 assert abs(at_limit / p - 1) < 1e-12 and np.allclose(limit_in_groups(0.5, sizes), 3 - 4 / sizes)
 
 # %% [markdown]
-# *The mean square at each constant $b$, over that at the best, $b^*$: lower is quieter. See first that $b = p$ lies below $b = 0$; then raise the ratio
-# $a_-/a_+$ until it does not.*
+# *A toy. A dot is an update of 8 completions, along $\nabla p$ and in one of 32 directions across it; the cross is their mean. See first that the dots of $b = p$
+# scatter less than those of $b = 0$; then raise the ratio $a_-/a_+$ until they scatter more. ($b^*$: below.)*
 #
 # $b = 0$ is quieter exactly if $q\,p^2\,a_-$ exceeds $p\,a_+(1 - q^2)$, which is $p^2\,a_+(1 + q)$:
 #
@@ -202,72 +199,78 @@ def limit_in_groups(p, G):
 
 
 # %% [text]
-# ## Three models, and what quiet is worth
+# ## The quietest number
 #
-# Which side are real prompts on? *Arithmetic*: one right answer, many different wrong guesses. *Expressions*: `39?` asks for any expression with this
-# value, such as `#12+27`, and the usual wrong answer repeats the number. *Slips*: arithmetic again, but the model miscalculates in many ways. Medians over
-# {=len(results[0]["of prompts"])} held-out prompts and {=seeds} repetitions (lesson 19 measures anew, so its medians differ a little), and your limit at the median $p$:
+# Is anything quieter than both? The mean square is a parabola in $b$. Its slope $-2p\,(1-b)\,a_+ + 2q\,b\,a_-$ is 0 at
 #
-# {=sides}
+# $$b^* = \frac{p\,a_+}{p\,a_+ + q\,a_-}$$
 #
-# To see whether a batch of many prompts is quieter, too, take the cosine between its update and the mean of $\nabla p$ over prompts: 1 without noise.
-# Noise can be paid for with completions: a batch of $n$ has the noise of one, over $\sqrt n$. The cosine is about the signal over the
-# length of the update, so
+# In the smallest case it is .2 or .8, with a mean square of .4. A batch can estimate it: $b^*$ is a mean of rewards in which each completion has a weight.
 #
-# $$\cos^2 \approx \frac{\text{signal}^2}{\text{signal}^2 + \text{noise}^2/n}$$
-#
-# **2. A larger batch.** With `n` completions in a batch a rule has the cosine `cosine`. How many does it need for the cosine `target`?
+# **2. The baseline of a batch.** With which weight? Below the check your baseline trains policies.
 
 
 # %% [exercise]
-def completions_for(target, cosine, n):
-    """The number of completions at which the cosine is `target`."""
+def quietest(rewards, scores):
+    """An estimate of b*, from numpy arrays (n,), 0 or 1, and (n, parameters)."""
     return ...
 
 
 # %% [check]
-check("13.2", completions_for)
+check("13.2", quietest)
+trains("13.2", quietest)
+
+# %% [markdown]
+# *The toy, trained: the mean $p$ of two prompts. Wrong scores are three times as long in one, right scores in the other. Updates of 8 completions, the baseline
+# from 32 others, all steps of one length: what noise takes of a step, the signal lacks. See first which curve is ahead.*
 
 # %% [hint]
-# Solve the formula for noise²/signal². It is the same number for both batches.
+# $p\,a_+$ is the mean of $R\,\|s\|^2$ over all completions. What is $p\,a_+ + q\,a_-$?
 
 
 # %% [solution]
-def completions_for(target, cosine, n):
-    noise_squared = n * (1 / cosine**2 - 1)  # over the squared signal
-    return noise_squared / (1 / target**2 - 1)
+def quietest(rewards, scores):
+    weights = (scores**2).sum(axis=1)
+    return (weights * rewards).sum() / weights.sum()
+
+
+# The noisy kind counts for more, so b lies near its reward, and it is nearly ignored.
 
 
 # %% [text]
-# ## What the ratio says, and what trained better
+# ## Three models
+#
+# In the toy quieter is faster. And in training? First: on which side of the limit are real prompts? *Arithmetic*: one right answer, many different wrong guesses. *Expressions*: `39?` asks for any expression with this
+# value, such as `#12+27`, and the usual wrong answer repeats the number. *Slips*: arithmetic again, but the model miscalculates in many ways. Medians over
+# {=len(results[0]["of prompts"])} held-out prompts and {=seeds} repetitions, and your limit at the median $p$:
+#
+# {=sides}
+#
+# How quiet is a batch of many prompts? Take the cosine between its update and the mean of $\nabla p$ over prompts: 1 without noise.
 #
 # {=verdict}
 #
-# *Cosines: batches of 256 completions in groups of eight, means of {=seeds} repetitions, whose ranges do not overlap. Training: [lesson 19](19_which_baseline.ipynb), each rule at a learning rate
-# of its own.*
+# *Batches of 256 completions, means of {=seeds} repetitions, whose ranges do not overlap. Training: [lesson 19](19_which_baseline.ipynb), each rule at a rate of its own.*
 #
-# **The ratio names the quieter rule**, here for all three models. By your formula Dr. GRPO needs {=worth("σ^2", "no baseline")[0]:.1f} times as many completions as
-# REINFORCE on arithmetic to be as quiet, and {=worth("σ^2", "no baseline")[4]:.1f} times on slips; on expressions REINFORCE needs {=worth("no baseline", "σ^2")[2]:.1f} times as many.
+# **The ratio names the quieter rule**, for all three models. A larger batch is quieter, too: Dr. GRPO needs {=times[0]:.1f} times as many completions as REINFORCE for
+# its cosine on arithmetic and {=times[2]:.1f} times on slips; on expressions REINFORCE needs {=1 / times[1]:.1f} times as many.
 #
-# **Quieter need not train better:** on expressions the noisier rule ended higher. So let the ratio tell you which rule can do with a smaller batch, and a
-# training run which rule to use. All models are small.
+# **Quieter need not train better:** on expressions the noisier rule ended higher. The ratio says which rule can do with a
+# smaller batch; only a training run, which to use. All models are small.
 #
 # ## To remember
 #
 # - Ignore the noisy kind: for one prompt and a constant $b$, subtracting nothing is quieter exactly if $a_-/a_+ > 1 + 1/q$. In groups the limit is lower.
-# - A higher cosine saves completions: the number needed grows like $\cos^2/(1 - \cos^2)$.
-# - Neither says which rule trains better: only a training run does.
+# - The quietest constant is $b^*$: the mean reward, with each completion weighted by its squared score length.
+# - In a toy quieter was faster; on one of two real tasks it was not.
 #
-# ## For a second reading (12 minutes): does quiet mean fast?
+# ## For a second reading (10 minutes): does quiet mean fast?
 #
-# **After 20 steps of GRPO** the ratio still names the rule with the higher mean cosine on arithmetic and slips. On expressions, where the median prompt is near
-# its limit, it does not.
+# **÷ σ hardly matters.** GRPO also divides by $\sigma = \sqrt{k(G-k)}/G$, if $k$ of $G$ completions are right. That changes how much a whole group counts,
+# in groups of eight by $4/\sqrt7 = 1.51$ at most, and cosines by .015 at most. We trained with either, every optimizer step scaled
+# to one length: ten seeds, two tasks, three lengths of step, with and without ÷ length, judged at the end and over training. None of these {=len(of_two)} comparisons exceeds {=largest:.1f} points of accuracy.
 #
-# **÷ σ hardly matters.** GRPO also divides by $\sigma = \sqrt{k(G-k)}/G$, if $k$ of $G$ completions are right. That changes only how much a whole group counts,
-# in groups of eight by $4/\sqrt7 = 1.51$ at most; cosines change by .015 at most. We trained with either, every optimizer step scaled
-# to one length: ten seeds, two tasks, three lengths of step, with and without ÷ length. None of {=len(of_two)} comparisons exceeds {=largest:.1f} points of accuracy.
-#
-# **÷ length** (`grpo.py`) matters more. On arithmetic before training, where wrong completions are short and noisy, it lowers the cosine from {=table["σ^1"][0]:.2f} to {=averaged[0]:.2f}.
+# **÷ length** (`grpo.py`) matters more. On arithmetic before training it lowers the cosine from {=table["σ^1"][0]:.2f} to {=averaged[0]:.2f}.
 # Without it GRPO gains {=min(undivided[0]):.1f} to {=max(undivided[0]):.1f} points over training there, on expressions at most {=max(undivided[1]):.1f}.
 #
 # **Two meanings of progress.** GRPO's update of one group is $g = \sigma\,(\bar s_+ - \bar s_-)$, with the mean scores of its right and wrong completions.
@@ -278,8 +281,7 @@ def completions_for(target, cosine, n):
 #
 # Progress *for its own prompt* is σ on average, the same for $k$ and $G-k$. The last term is noise: so of $k$ and $G-k$, the one whose update is longer is noisier.
 # Progress *along the gradient of all prompts* may differ. On arithmetic before training groups with one wrong completion of eight bring {=lone[0]:.0%} of the squared length
-# and {=lone[1]:.0%} of the progress. After 60 steps of training groups with one or two wrong are at least {=min(few):.0%} of the mixed groups: noisy, but
-# dropping them costs {=min(costs):.0f} to {=max(costs):.0f} points of accuracy.
+# and {=lone[1]:.0%} of the progress.
 #
 # Sources: the length as "exactly the group reward standard deviation": [2607.00152](https://arxiv.org/abs/2607.00152), §3; the best baseline:
 # [Greensmith, Bartlett and Baxter 2004](https://www.jmlr.org/papers/v5/greensmith04a.html). Measured by `lessons/experiments/estimators.py`
