@@ -1,7 +1,6 @@
 """The pictures of lesson 14, and the right answers and usual mistakes of its exercises."""
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import torch
@@ -89,15 +88,6 @@ def within(ratio: Tensor, eps: float, sign: float) -> Tensor:
     return sign * (ratio - 1) <= eps
 
 
-def pushed(n, d, weight, bound, lowest=0.0):
-    """The ratio after n updates that push a token down; it never falls below `lowest`."""
-    ratio = 1.0
-    for _ in range(n):
-        if not bound or ratio >= 0.8:
-            ratio *= np.exp(-d * (ratio if weight else 1))
-    return max(ratio, lowest) if bound else ratio
-
-
 old = torch.tensor([-2.0, -0.5, -3.0, -1.0]).double()
 moved = torch.tensor([0.3, -0.3, 0.1, -0.1])
 
@@ -124,22 +114,6 @@ CHECKS = {
             "no token is stopped": PARTS["neither"],
             "a token is stopped on the side of A's sign only": clip_with(
                 torch.ones_like, lambda ratio, eps, sign: (ratio - 1).abs() <= eps
-            ),
-        },
-    },
-    "14.2": {
-        "expected": pushed,
-        "inputs": [
-            {"n": 4, "d": 0.1, "weight": True, "bound": False},
-            {"n": 32, "d": 0.1, "weight": False, "bound": True},
-            {"n": 4, "d": 0.1, "weight": True, "bound": True},
-        ],
-        "mistakes": {
-            "the bound is looked at before a step, so the last step passes it": (
-                partial(pushed, lowest=0.8)
-            ),
-            "with a weight the step is d times the ratio now": (
-                lambda n, d, weight, bound: pushed(n, d, False, bound)
             ),
         },
     },

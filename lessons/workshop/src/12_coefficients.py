@@ -7,8 +7,8 @@
 #
 # > **The methods differ in two things: who writes the completions, and the number that multiplies each token's score, divisors included.**
 # >
-# > The writer can set the pace. In a toy, 30 updates bring a hard prompt from .02 to .92 if the policy writes; if the frozen base does, to .08 with the
-# > same divisor, and with RFT's own to .24 (half of its batch solved) or .99 (alone).
+# > Who writes can set the pace. In a toy with one divisor, 30 updates bring a hard prompt from .02 to .92 if the policy writes, and to .08 if the
+# > frozen base does.
 #
 # **The smallest case.** A prompt has two completions of four tokens: `#22∎` is right, `#29∎` is wrong (∎: the end). The policy is still the base.
 #
@@ -125,11 +125,11 @@ knob(show_method, method=list(shown))
 #
 # $$-\nabla_\theta L \;=\; \sum_i \sum_t w_{i,t}\, \nabla_\theta\, \ell_{i,t}, \qquad \ell_{i,t} = \log \pi_\theta(y_{i,t} \mid x, y_{i,<t})$$
 #
-# The prompt is $x$, the token $y_{i,t}$, and $w_{i,t}$ its **coefficient**, all divisors included.
+# The prompt is $x$, a token $y_{i,t}$, its **coefficient** $w_{i,t}$, divisors included.
 #
 # ## The proof: the chain rule
 #
-# Why is there always such a sum? Each of these losses depends on the model only through the numbers $\ell_{i,t}$. So
+# Each of these losses depends on the model only through the numbers $\ell_{i,t}$. So
 # $-\nabla L = \sum_{i,t} \big(-\partial L/\partial \ell_{i,t}\big)\, \nabla \ell_{i,t}$, and
 # $w_{i,t} = -\partial L/\partial \ell_{i,t}$. ∎
 #
@@ -140,10 +140,15 @@ knob(show_method, method=list(shown))
 # $$L = -\log \text{sigmoid}(\beta m), \qquad m = \sum_t \big(\ell_{+,t} - \ell^{ref}_{+,t}\big) - \sum_t \big(\ell_{-,t} - \ell^{ref}_{-,t}\big)$$
 #
 # with the *margin* $m$, the base as the reference and $\text{sigmoid}(z) = 1/(1+e^{-z})$. So $-\partial L/\partial m = \beta\,\text{sigmoid}(-\beta m)$, and $m$ contains each
-# $\ell$ once, with + if chosen and − if rejected: that is the third row. $R_i$ is the reward of a completion, 1 or 0, and $A_i$ its advantage
+# $\ell$ once, with + if chosen and − if rejected: that is the third row.
+#
+# And GRPO. A token's loss is $-\rho A + \beta\,(u - 1 - \log u)$, with its ratio $\rho = \pi_\theta/\pi_{old}$ and $u = \pi_{ref}/\pi_\theta$, averaged over tokens and completions.
+# With respect to $\ell$, ρ has the derivative ρ, which is 1 in a batch's first update, and $u$ has $-u$, so minus the loss has $A + \beta\,(u - 1)$: the last row.
+#
+# $R_i$ is the reward of a completion, 1 or 0, and $A_i$ its advantage
 # ($A_{i,t}$: of a token). A group has $G$ completions.
 #
-# | method | completions from | $w_{i,t}$ in the first update |
+# | method | completions from | $w_{i,t}$ in the first update of a batch |
 # |---|---|---|
 # | SFT | a teacher | $1/\text{tokens}$ |
 # | RFT | the frozen base | $R_i/\text{tokens kept}$ |
@@ -152,16 +157,14 @@ knob(show_method, method=list(shown))
 # | GRPO | the policy | $\big(A_i + \beta\,(u_{i,t} - 1)\big)/(G\,\lvert y_i\rvert)$ |
 #
 # - Who judges (a rule, people, a reward model, PPO's critic) acts through $w$ alone.
-# - $u_{i,t}$ is a token's $\pi_{ref}/\pi_\theta$; its term is GRPO's KL penalty ([lesson 4](04_kl.ipynb)). DPO and GRPO have each a β of their own,
-#   which ties the policy to the base.
-# - From the second update on, PPO and GRPO multiply $A$ by a token's ratio $\rho = \pi_\theta/\pi_{old}$, with the policy $\pi_{old}$ that sampled it, and their clip
-#   sets some products to 0. (Checked on a real model: second reading.)
+# - The term with $u$ is GRPO's KL penalty ([lesson 4](04_kl.ipynb)), 0 while the policy is the base. DPO's β is another one; both tie the policy to the base.
+# - From a batch's second update on, PPO and GRPO multiply $A$ by ρ, and their clip sets some products to 0. (Checked on a real model: second reading.)
 #
 # The first three methods train on a fixed set of completions (*offline*), the last two on the policy's own, new in every batch (*online*).
 # REINFORCE, $w = R_i/(GC)$ with the limit $C$ on tokens, is online RFT, up to its divisor.
 
 # %% [markdown]
-# ## Two exercises
+# ## Exercises
 #
 # **1. DPO on a group.** Let the loss be the *sum* over all pairs of a right and a wrong completion of the group; $k$ of its $G$ completions are
 # right. Give the coefficient on each completion's score. At log-ratios of 0, where DPO starts, they are Dr. GRPO's advantages $R_i - k/G$
@@ -243,7 +246,7 @@ def expected_update(pi, sampler, R):
 # in 50. After 30 updates $p$ is {=hard[0]} if the policy writes and {=hard[1]} if the base does. On a prompt that
 # begins at .5 the base finds enough: {=easy[0]} and {=easy[1]}.
 #
-# **The divisor.** RFT divides by the completions *kept* in the whole batch. On the hard prompt, which keeps one in 50, the base's completions give:
+# **The divisor.** RFT divides by what it *keeps* of the whole batch. On the hard prompt, which keeps one in 50, the base's completions give:
 #
 # | divided by | push on this prompt | $p$ after 30 |
 # |---|---|---|
@@ -254,14 +257,43 @@ def expected_update(pi, sampler, R):
 # For one prompt a divisor is a learning rate.
 
 # %% [markdown]
+# Divisors also tell GRPO's relatives apart.
+#
+# **3. Place Dr. GRPO (GRPO done right) and DAPO** (decoupled clip and dynamic sampling policy optimization). The batch is one group, whose first
+# $k$ completions are right; it is its first update, without a KL term. What is $w$ for a token of the *first* completion: under
+# Dr. GRPO, and under DAPO, whose rewards are −1 and 1 and whose loss is a mean over all tokens of the batch?
+
+
+# %% [exercise]
+def two_placed(k, lengths, C):
+    """(w of Dr. GRPO, w of DAPO) for a token of the first completion, which is right. lengths:
+    a list of G numbers."""
+    return ...
+
+
+# %% [check]
+check("12.3", two_placed)
+
+# %% [hint]
+# First the advantage: R − k/G for one method, and that divided by σ, the standard deviation of the rewards, for the other. Then the
+# divisor: compare REINFORCE's and PPO's.
+
+
+# %% [solution]
+def two_placed(k, lengths, C):
+    G = len(lengths)
+    return (1 - k / G) / (G * C), np.sqrt((G - k) / k) / sum(lengths)
+
+
+# %% [markdown]
 # ## To remember
 #
 # - Any loss that is a function of the data's token log-probabilities has the gradient $-\sum w\,\nabla\log\pi$.
 # - To compare two methods, ask who writes the completions, and write down $w$ with its divisors.
 # - At its start, DPO on all pairs of a group has Dr. GRPO's advantages times $\beta G/2$. As the margins grow, its coefficients fade.
-# - A policy that improves finds more right completions; a frozen base does not. At one divisor, this sets the pace on a hard prompt.
+# - A policy that improves finds more right completions; a frozen base does not.
 #
-# ## For a second reading (15 minutes): a check, and an error in DeepSeekMath's table
+# ## For a second reading (10 minutes): a check, and an error in DeepSeekMath's table
 #
 # Autograd gives each loss's gradient and each score of a real model. Is the weighted sum the gradient, in the first update and the second?
 
@@ -344,36 +376,6 @@ print(f"Eq. 14, tokens 1 to {n}: {', '.join(f'{x:.4f}' for x in w_14)}; "
 by_formula = DPO_BETA / (1 + (DPO_BETA * (means[0] - means[1])).exp())
 assert w_12.max() - w_12.min() < 1e-15 and abs(w_12[0] - by_formula) < 1e-12
 assert w_14.max() - w_14.min() > 0.01 and 9 < w_14.min() / w_12[0] < w_14.max() / w_12[0] < 11
-
-# %% [markdown]
-# A learning rate could make up for the missing β, not for a coefficient that differs from token to token.
-
-# %% [markdown]
-# **3. Place Dr. GRPO (GRPO done right) and DAPO** (decoupled clip and dynamic sampling policy optimization). The batch is one group, whose first
-# $k$ completions are right; it is the first update, without a KL term. What is $w$ for a token of the *first* completion: under
-# Dr. GRPO, and under DAPO, whose rewards are −1 and 1 and whose loss is a mean over all tokens of the batch?
-
-
-# %% [exercise]
-def two_placed(k, lengths, C):
-    """(w of Dr. GRPO, w of DAPO) for a token of the first completion, which is right. lengths:
-    a list of G numbers."""
-    return ...
-
-
-# %% [check]
-check("12.3", two_placed)
-
-# %% [hint]
-# First the advantage: R − k/G for one method, and that divided by σ, the standard deviation of the rewards, for the other. Then the
-# divisor: compare REINFORCE's and PPO's.
-
-
-# %% [solution]
-def two_placed(k, lengths, C):
-    G = len(lengths)
-    return (1 - k / G) / (G * C), np.sqrt((G - k) / k) / sum(lengths)
-
 
 # %% [markdown]
 # Sources: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 5, Table 10, App. A.1 (DPO: Eq. 12–14); DPO,

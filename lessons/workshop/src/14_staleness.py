@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes, without the second reading
+# %% [markdown] 36 minutes, without the second reading
 # # 14 · One gradient until the ratio moves
 #
 # A batch of completions is often used for several updates. From the second on, the policy is no longer the one that sampled them. A token's
@@ -23,12 +23,13 @@
 # | $A < 0$, ratio .7 | 1 | .7 | 0 | 0 |
 # | $A < 0$, ratio 1.3 | 1 | 1.3 | 1 | 1.3 |
 #
-# **So the weight speeds up a token that rises, and slows one that falls.** The bound stops both.
+# **So the weight speeds up a token that rises, and slows one that falls.** The bound stops both, one step late: it looks at the ratio before a step.
 #
 # *Both* is GRPO's clip, *weight* is CISPO. Nobody's method is *bound*, so you write it.
 #
 # **1. The bound alone.** The loss of one completion, a mean over its tokens. A token that GRPO's clip stops has no gradient;
-# every other token has the gradient that it would have at ratio 1. Below the check it trains a policy.
+# every other token has the gradient that it would have at ratio 1. Below the check it trains a toy. There a larger weight makes a longer step; in the
+# training after it all steps have one length.
 
 # %% [fold]
 import random
@@ -50,16 +51,10 @@ from lessons.workshop.parts.lesson_14 import (
     factor,
     gradient_of,
     passing,
-    pushed,
 )
 from toy_env import arithmetic
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps
-
-arms = {"neither": (False, False), "weight": (True, False), "bound": (False, True), "both": (True, True)}
-uses = {"$d = .1$, 4 updates": (4, 0.1), "$d = .1$, 32": (32, 0.1), "$d = .4$, 32": (32, 0.4)}
-rows = [[name, *(f"{pushed(*use, *arm):.2f}" for use in uses.values())] for name, arm in arms.items()]
-pushes = markdown(["ratio after", *uses], rows)
 
 
 # %% [exercise]
@@ -89,54 +84,15 @@ def unweighted_clip(logps, old_logps, A, eps):
 
 # %% [markdown]
 # Without a bound the toy's policies are fast, then stuck: they have settled on an answer that was lucky in one batch. With it they are slow and
-# arrive. The weight alone is worst.
-#
-# ## How far can one batch push a token?
-#
-# Why does one batch get so far? Take one token with $A < 0$: each of $n$ updates lowers its $\log\rho$ by $d$ times the
-# factor: with neither part by $d$. The bound stops the token below .8.
-#
-# **2. The ratio after n updates,** with or without each part.
-
-
-# %% [exercise]
-def ratio_after(n, d, weight, bound):
-    """weight, bound: True or False, whether the arm has it. The ratio after n updates."""
-    return ...
-
-
-# %% [check]
-check("14.2", ratio_after)
-
-# %% [hint]
-# In a loop: look at the ratio, stop if it is below .8 and there is a bound, else make a step.
-
-
-# %% [solution]
-def ratio_after(n, d, weight, bound):
-    log_ratio = 0.0
-    for _ in range(n):
-        ratio = np.exp(log_ratio)
-        if bound and ratio < 0.8:
-            break
-        log_ratio -= d * (ratio if weight else 1)
-    return np.exp(log_ratio)
+# arrive. The weight alone is worst: it pushes rising tokens ever harder, and here a step grows with it.
 
 
 # %% [text]
-# <details><summary>After the exercise</summary>
-#
-# {=pushes}
-#
-# The weight slows this token but never stops it. The bound looks at the ratio before each update, so a token passes .8 by one step.
-#
-# </details>
-#
 # ## In training
 #
 # Now the same in one small language model, on one task of short completions: four arms, ten seeds, each batch of 256 completions used in four epochs of
-# 8 updates. Every optimizer step of a run has one length: arms differ in direction only. **So the weight cannot lengthen a step
-# here, nor the bound shorten it,** as they do in your toy.
+# 8 updates. Every optimizer step of a run has one length: arms differ in direction only. **So a weight cannot lengthen a step
+# here, as it does in the toy,** nor a bound shorten it.
 #
 # *At which of three lengths of step, .008, .016 or .032, does the weight alone begin to lag behind both? Guess, then open the output (…).*
 
@@ -196,15 +152,14 @@ for half, step in ((short, middle), (middle, long)):
 # %% [text]
 # *See first the order on the left, at every length of step. (Points: means. Bands: 95 % intervals over seeds.)*
 #
-# - **Tokens move furthest with neither, and least with a bound**, as in your table (made after the runs).
+# - **Tokens move furthest with neither, and least with a bound.**
 # - **With short steps either part is enough.** At .008 the arm with neither ends {=ahead(CLIP, OLD, **short)} points below both. The other three cannot be told apart.
 # - **Long steps need the bound.** At .016 the weight's lag is undecided; at .032 it ends {=ahead(CLIP, CISPO, **long)} points below both. But there the best arm has
 #   {=end(UNWEIGHTED, **long)}; at .008 the best has {=best[0.008]:.2f}.
 # - **Halving the steps did as much as the best correction.** With neither part, steps of .008 and .016 end at {=end(OLD, **short)} and {=end(OLD, **middle)}; the best arm at
 #   twice the length, at {=best[0.016]:.2f} and {=best[0.032]:.2f}.
 #
-# **Why the weight is worst only in the toy.** It helps where tokens fall, as in your table. Rising tokens it pushes ever harder, and in the toy steps grow
-# with them: weight only falling ones, and the toy ends at {=braked:.2f}, far above *neither*. In training steps cannot grow.
+# **Why the weight is worst only in the toy.** In training steps cannot grow. Weight only falling tokens in the toy, too, and it ends at {=braked:.2f}, far above *neither*.
 #
 # ## Six methods in one table
 #
@@ -224,7 +179,7 @@ at = {name: factor(loss, torch.tensor([1.3]).double(), 0.15, 1.0).item() + 0  # 
 # | GSPO: group sequence | the same, with $\bar\rho$ for $\rho$ and a narrow clip | the completion, at $\bar\rho$ = .9997 or 1.0004; ours: .991 or 1.012 | {=at["GSPO"]:.3g} |
 # | GMPO: geometric-mean | $-\bar\rho A$, each ratio in $\bar\rho$ bounded | the token, at $e^{.4} = 1.49$ or $e^{-.4} = .67$ | {=at["GMPO"]:.3g} |
 # | DPPO: divergence proximal | $-\rho A$ | the token, once its *probability* has changed by .2: here at ratio 2.33 | {=at["DPPO"]:.3g} |
-# | SAPO: soft adaptive | $-\frac4\tau\,\mathrm{sigmoid}(\tau(\rho - 1))\,A$; $\tau = 1$, or 1.05 if $A < 0$ | nothing; above 2 the token fades out | {=at["SAPO"]:.3g} |
+# | SAPO: soft adaptive | $-\frac4\tau\,\mathrm{sigmoid}(\tau(\rho - 1))\,A$; $\tau = 1$, or 1.05 if $A < 0$ | nothing; its factor is largest at ratio 2.06 (1.57) and fades to both sides | {=at["SAPO"]:.3g} |
 # | CISPO: clipped importance-sampling-weight | $-\mathrm{sg}[\min(\rho, 5)]\,A\,\log\pi$ (the cap of 5 is ours) | nothing | {=at["CISPO"]:.3g} |
 #
 # **Why there is one gradient.** At ratio 1 no bound binds (GRPO, DPPO), and $\nabla(\rho A) = A\,\nabla\ell$; CISPO's loss has this gradient
