@@ -22,6 +22,11 @@ def right_steps(problem: Problem) -> str:
     return f"{text}#{total}"
 
 
+def error(won, n):
+    """Half the 95 % interval of the share of pairs won, from two counts by problem, (256,)."""
+    return 31.36 * (won - won.sum() / n.sum() * n).std() / n.sum()
+
+
 def slip_of(true: Tensor, reward: float) -> int | None:
     """The token at which the true value falls most; None for a right completion."""
     return None if reward else int(true.diff().argmin())

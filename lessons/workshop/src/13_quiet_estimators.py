@@ -168,12 +168,11 @@ assert abs(at_limit / p - 1) < 1e-12 and np.allclose(limit_in_groups(0.5, sizes)
 #
 # $$\frac{a_-}{a_+} > 1 + \frac1q$$
 #
-# At $p = ½$ the limit is 3: subtracting the mean pays for most ratios. That is for a constant $b$. In a group $b$ varies, which costs noise.
+# At $p = ½$ the limit is 3. That is for a constant $b$. In a group $b$ varies, which costs noise.
 #
 # **1. The limit in a group.** Let $b$ be the mean of the $G - 1$ other rewards: it does not depend on the own reward, and
 # has the mean $p$ and the variance $pq/(G-1)$. (Dr. GRPO's own mean changes only the length of the step: [lesson 3](03_group_baseline.ipynb).) Assume that
-# a group's update is mostly noise; then the mean square decides again. From which $a_-/a_+$ on is $b = 0$ quieter? (At $p = ½$, $G = 8$: 2.5, as in
-# the claim.)
+# a group's update is mostly noise; then the mean square decides again. From which $a_-/a_+$ on is $b = 0$ quieter?
 
 
 # %% [exercise]
@@ -240,7 +239,7 @@ def quietest(rewards, scores):
 # %% [text]
 # ## Three models
 #
-# In the toy quieter is faster. And in training? First: on which side of the limit are real prompts? *Arithmetic*: one right answer, many different wrong guesses. *Expressions*: `39?` asks for any expression with this
+# In the toy quieter is faster. And in training? On which side of the limit are real prompts? *Arithmetic*: one right answer, many different wrong guesses. *Expressions*: `39?` asks for any expression with this
 # value, such as `#12+27`, and the usual wrong answer repeats the number. *Slips*: arithmetic again, but the model miscalculates in many ways. Medians over
 # {=len(results[0]["of prompts"])} held-out prompts and {=seeds} repetitions, and your limit at the median $p$:
 #
@@ -253,10 +252,10 @@ def quietest(rewards, scores):
 # *Batches of 256 completions, means of {=seeds} repetitions, whose ranges do not overlap. Training: [lesson 19](19_which_baseline.ipynb), each rule at a rate of its own.*
 #
 # **The ratio names the quieter rule**, for all three models. A larger batch is quieter, too: Dr. GRPO needs {=times[0]:.1f} times as many completions as REINFORCE for
-# its cosine on arithmetic and {=times[2]:.1f} times on slips; on expressions REINFORCE needs {=1 / times[1]:.1f} times as many.
+# its cosine on arithmetic, {=times[2]:.1f} times on slips; on expressions REINFORCE needs {=1 / times[1]:.1f} times as many.
 #
 # **Quieter need not train better:** on expressions the noisier rule ended higher. The ratio says which rule can do with a
-# smaller batch; only a training run, which to use. All models are small.
+# smaller batch; only a training run, which to use.
 #
 # ## To remember
 #
