@@ -312,10 +312,10 @@ def at_the_mistake(values, mistake, R):
 #
 # | λ | 0 | .95 | 1 |
 # |---|---|---|---|
-# | median of {=len(wrong)} mistakes | {=medians[0.0]} | {=medians[0.95]} | {=medians[1.0]} |
+# | median of {=len(wrong)} mistakes | {=medians[0.0].strip('+')} | {=medians[0.95]} | {=medians[1.0]} |
 #
 # **The blame comes from the reward alone.** At λ = 0 the critic never blames a mistake by more than {=np.ceil(-100 * min(at_mistake[0.0]).item()) / 100:.2f}.
-# (With `range(160)` and 32 prompts a batch (minutes) the last column above rises clearly over a coin; the median at λ = 0 stays 0.)
+# (Train for minutes, with `range(160)` and 32 prompts a batch: the last column above rises clearly over a coin; the median at λ = 0 stays 0.)
 #
 # So before you lower λ, draw your critic's values along wrong completions.
 #
