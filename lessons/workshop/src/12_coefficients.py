@@ -111,7 +111,7 @@ assert (online[1:overtakes] < rft[1:overtakes]).all() and (online > rft)[overtak
 
 def show_method(method="GRPO"):
     writer, data, rewards, w, note = shown[method]
-    title = f"{method}: {writer} to {'20+5-3?' if method != 'SFT' else '29+46-36?'}"
+    title = f"{method}: {writer} answers {'20+5-3?' if method != 'SFT' else '29+46-36?'}"
     return lesson_12.coefficients_of_a_group(data, rewards.numpy(), w.numpy(), title, note)
 
 knob(show_method, method=list(shown))
