@@ -249,7 +249,7 @@ def worse_than_none_above(p):
 # </details>
 #
 # The mean reward is nevertheless usual: it needs no scores, and it cancels any constant added to all rewards. What it does to
-# training: [lesson 19](19_which_baseline.ipynb), where, in our runs, the bare reward learned best.
+# training: [lesson 19](19_which_baseline.ipynb), where, in our short runs, the bare reward learned best.
 #
 # **2. Find the bug.** Many tokenizers have no padding token, so the EOS is used for it. The mask `ids != pad` then also leaves out the
 # EOS that ended the completion, and the EOS's score is missing from the update: several public trainers have had this bug. Repair the **mask**:
@@ -284,7 +284,7 @@ def completion_mask(ids, eos):
 # %% [markdown]
 # <details><summary>After the exercise</summary>
 #
-# Right are `2.`, `12.` and `22.`, and with the bug only their digits are pushed up. At place 2 that is the `2` of `12.` and `22.`, and the
+# Right are `2.`, `12.` and `22.`, and with the bug (the baseline is 0) only their digits are pushed up. At place 2 that is the `2` of `12.` and `22.`, and the
 # softmax lowers the full stop: stopping is trained *down*. At place 3 a right completion has only the full stop, which is masked, so
 # nothing there is ever pushed. The policy comes to write `22` and then one of three tokens at random: right one time in three.
 #

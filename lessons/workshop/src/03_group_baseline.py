@@ -239,8 +239,7 @@ def rloo_verified(rewards, verified):
 #
 # $$\mathbb E[v\,(R - b)\,s] = \nabla\,\mathbb E[v R] - \mathbb E[R \mid v = 1]\,\nabla P = P\;\nabla\,\mathbb E[R \mid v = 1]$$
 #
-# (The last step: $\mathbb E[R \mid v = 1]$ is the quotient $\mathbb E[vR]/P$; take its derivative.) The rule climbs the mean reward of the
-# *verified* completions, not that of all. **A completion that would be wrong gains by timing out**: it gets 0 in place of $-b$. The bug climbs
+# (a quotient's derivative). The rule climbs the mean reward of the *verified* completions, not that of all. **A completion that would be wrong gains by timing out**: it gets 0 in place of $-b$. The bug climbs
 # $\mathbb E[vR]$, where a right completion loses by being slow. Either can be exploited.
 #
 # "Own reward in the mean" multiplies a group's advantages by $(n-1)/n$, where $n$ are verified in *that* group. The average direction

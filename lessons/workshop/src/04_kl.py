@@ -219,7 +219,8 @@ print(
 # ## What to use
 #
 # PPO subtracts $\beta k_1$ from the reward of every token, and every token is pushed by the rewards from itself on: the reverse KL, of whole
-# completions, too. GRPO has $k_3$ in its loss, in these two lines, and charges each token alone. For single tokens:
+# completions, too. GRPO has $k_3$ in its loss, in these two lines, and charges each token alone: in whole
+# completions the other KL of each token, after the policy's own beginnings. For single tokens:
 
 # %% [fold]
 lines = inspect.getsource(grpo.policy_loss).splitlines()
@@ -322,7 +323,7 @@ def sequence_kl_loss(logps, ref_logps):
 #
 # - As a loss $k$ brings $\mathbb E[\nabla k]$, in the reward $\mathbb E[k\,s]$; its mean says nothing about either.
 # - To lower KL(policy‖reference), use $k_1$ in the reward, each token charged for the later ones, too, or $k_2$ of the *total* log-ratio
-#   as a loss. GRPO's $k_3$ as a loss lowers KL(reference‖policy).
+#   as a loss. GRPO's $k_3$ as a loss lowers KL(reference‖policy) for single tokens, for whole completions neither KL exactly.
 # - To log KL(policy‖reference), use $k_3$ near the reference, $k_1$ far from it.
 #
 # ## For a second reading (12 minutes): the paper, the ratio, noise

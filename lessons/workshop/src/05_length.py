@@ -187,8 +187,8 @@ assert 1 / G < unevenness(dapo) / unevenness(grpo) < 1.3 / G  # "about 1/B"
 #
 # ## Our training runs
 #
-# **We looked for both drifts in a network that GRPO trains, and found neither.** Whoever takes the length out of its divisor, to get shorter
-# wrong completions, gains 0.4 of 23 tokens, perhaps none. One parameter may set both lengths there, and then the two pushes
+# **We looked for both drifts in a network. With GRPO's ÷ σ neither shows; without it wrong completions lengthen as predicted, by one or two
+# tokens of 17.** Whoever takes the length out of GRPO's divisor, to get shorter wrong completions, gains 0.4 of 23 tokens, perhaps none. One parameter may set both lengths there, and then the two pushes
 # cancel, at least in part.
 #
 # We replaced the length in the divisor by the constant. GRPO also divides by σ, Dr. GRPO does not: we did both. Mean tokens,
@@ -282,7 +282,7 @@ def losses_in_parts(f, mask, size):
 # | `token_mean` | $\frac{1}{\sum_{i}\lvert y_i\rvert}\sum_{i}\sum_t f_{i,t}$ | DAPO (in its paper over a group) |
 # | `seq_sum_const` | $\frac{1}{BC}\sum_i\sum_t f_{i,t}$ | Dr. GRPO; $C$ is `max_new_tokens` |
 #
-# **What a token mean leaves.** A completion is part of its own denominator: about $1/B$ of GRPO's bias is left. And one long completion
+# **What a token mean leaves.** A completion is part of its own denominator: about $1/B$ of GRPO's bias (short − long over short + long) is left. And one long completion
 # can dominate: of lengths 10, 10, 10 and 500 the last has {=share:.0%} of the
 # weight. In our runs of DAPO's parts ([lesson 10](10_dapo.ipynb)) it makes wrong completions {=interval(token_level)} tokens *longer* than $1/|y|$.
 #

@@ -209,9 +209,10 @@ assert np.isclose(baseline[0.1], baseline[10]) and baseline[10] < 1 / 3  # "far 
 # %% [text]
 # Wrong scores are the noisier ones, so MaxRL is nearest to the best weight, except on the hardest prompt, where GRPO is. No rule needs more than
 # {=max(max(needs.values()) for *_, needs in prompts.values()) - 1:.0%} more. With all noise counted (last row; another weight is best then)
-# σ needs at most {=total[0] - 1:.0%} more, $\sigma^2$ {=total[1] - 1:.0%}.
+# σ needs at most {=total[0] - 1:.0%} more, $\sigma^2$ {=total[1] - 1:.0%}. (Lesson 6's ratios are of all noise, too.)
 #
 # **So for one prompt's noise σ or $\sigma^2$ matters little**: the bounds in the box hold for $p$ from .001 to .999 and $v_-/v_+$ from .001 to 1,000. (MaxRL: {=worst["MaxRL"]:.2f}.)
+# A better *baseline* can gain more: see the second reading.
 
 # %% [markdown]
 # **2. The price of a weight.** Write how many times the completions of the best weight a weight $c$ needs. In the example,

@@ -212,8 +212,8 @@ show(lesson_08.in_training(trained))
 # *Stacked (means of ten runs and of five steps). The all-wrong groups, {=trained[0][0]:.0f} % at first, are gone by step 20; the all-right ones
 # grow from {=trained[1][0]:.0f} to {=trained[1][-1]:.0f} %.*
 #
-# At the end nearly two groups in three teach nothing. Where problems come again, it is cheapest to leave out those
-# already solved. To replace silent groups by groups of other problems (DAPO) takes {=1 / (1 - at_last / 100):.1f} times the completions. Larger groups are
+# At the end nearly two groups in three teach nothing. Where problems come again, it costs nothing to leave out those
+# already solved (we did not try it). To replace silent groups by groups of other problems (DAPO) takes {=1 / (1 - at_last / 100):.1f} times the completions. Larger groups are
 # dear: at $p = .01$ it takes groups of 230 for nine in ten to be mixed.
 
 # %% [text]

@@ -7,8 +7,8 @@
 # > **Dr. GRPO climbs the mean solve rate. GRPO climbs a function that is steeper at both ends: very hard and very easy prompts count more than
 # > medium ones, by less than half in groups of 8, not at all in groups of 2 or 3.**
 # >
-# > Our runs train coins, no language model. Where they compete, GRPO's weight saves a few hard ones that Dr. GRPO gives up, but only in large groups. In
-# > groups of 8 nearly all that are saved owe it to chance.
+# > Our runs train coins, no language model. Where they compete, GRPO's weight saves a few hard ones that Dr. GRPO gives up; in groups of 8 almost none
+# > without the help of chance.
 #
 # The expected update of a prompt is a number times $\nabla p$, the gradient of its success probability. That number is the prompt's **weight**.
 #
@@ -209,10 +209,9 @@ assert len(seeds) == 10 and gap[64].min() > gap[8].mean()
 # | G = 64 | {=solved["GRPO", 64]:.1f} % | {=solved["Dr. GRPO", 64]:.1f} % | {=sure["GRPO", 64]:.1f} % | {=sure["Dr. GRPO", 64]:.1f} % |
 # | G = 8 | {=solved["GRPO", 8]:.1f} % | {=solved["Dr. GRPO", 8]:.1f} % | {=sure["GRPO", 8]:.1f} % | {=sure["Dr. GRPO", 8]:.1f} % |
 #
-# Most hard coins are given up under both rules. At G = 64 GRPO's weight itself saves some; **at G = 8 nearly all that are saved owe it
-# to chance**. Under GRPO each coin loses .13 at first, more than a hard one moves by itself on average. But a lucky group of 8, one right, moves it
+# Most hard coins are given up under both rules. At G = 64 GRPO's weight itself saves some; **at G = 8 it takes weight and chance together**. Under GRPO each coin loses .13 at first, more than a hard one moves by itself on average. But a lucky group of 8, one right, moves it
 # by .17. A streak lifts it, and the higher it stands, the more it
-# pushes itself. Now without chance:
+# pushes itself. (Under Dr. GRPO a lucky group's step is shorter.) Now without chance:
 #
 # **2. Who is given up?** Twelve coins compete: a hard one ($p = .06$), three at .5, and eight at .98: a start chosen near the border where the
 # weight decides. For each you get $p$ and the weight $w$, GRPO's in groups of 64. Write how far each logit moves on average, up to the learning rate. Below
@@ -252,7 +251,7 @@ def moves(p, w):
 #
 # - The expected update of a prompt is its weight $w(p)$ times $\nabla p$, and training climbs the integral of $w$.
 # - Dr. GRPO climbs $p$. So does GRPO at G = 2 and 3, where its weight is constant; at G = 8 the extremes weigh {=edge[8]:.2f} times a medium prompt.
-# - Where coins compete, the weight saves a few hard ones at G = 64. At G = 8 chance does.
+# - Where coins compete, the weight saves a few hard ones, at G = 8 almost none without chance.
 #
 # ## For a second reading (20 minutes): a published gap, the bound at every G, the limit, other rules
 #

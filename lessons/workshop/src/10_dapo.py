@@ -241,14 +241,14 @@ rises = np.greater(after["entropy"]["seeds"], before["entropy"]["seeds"]).sum()
 # ## Does it learn better?
 #
 # It depends on the setting. Where a batch serves 16 updates and a limit cuts completions, dynamic sampling gains; where it serves 4 and
-# hardly any are cut, it does not. Longer steps are not the reason: AdamW divides a constant factor out, so they are {=alone / without - 1:.0%} longer,
-# and it gains even where they are not.
+# hardly any are cut, it loses a little. Longer steps are not the reason: they are only {=alone / without - 1:.0%} longer (AdamW divides a constant factor
+# out), and it gains even where they are not.
 #
 # | first setting | arithmetic, DAPO's other changes, no KL term, at most 36 tokens |
 # |---|---|
 # | compared | accuracy at equal completions, discarded ones included |
 # | without dynamic sampling | {=arms[0]["at_budget"]["mean"]:.1%}, after 60 batches of 16 updates |
-# | with it | at most half as many; {=1 - arms[1]["budget"] / arms[1]["completions"]["mean"]:.0%} of a run's completions are discarded |
+# | with it | at most half as many updates; {=1 - arms[1]["budget"] / arms[1]["completions"]["mean"]:.0%} of a run's completions are discarded |
 #
 # | dynamic sampling, against none | points ({=len(results["ablation"]["seeds"])} seeds, 95 % intervals) |
 # |---|---|
@@ -260,7 +260,7 @@ rises = np.greater(after["entropy"]["seeds"], before["entropy"]["seeds"]).sum()
 #
 # - Replacing silent groups by *other* prompts: GRPO's expected direction, a longer step, if the loss is a mean over groups.
 # - Redrawing the *same* prompt: another algorithm. A hard prompt's weight grows like $1/p$.
-# - At equal cost, dynamic sampling gains in one of our settings and not in the other; longer steps are not the reason.
+# - At equal cost, dynamic sampling gains in one of our settings and loses a little in the other; longer steps are not the reason.
 #
 # ## For a second reading (15 minutes): cost, and DAPO's other changes
 #

@@ -241,7 +241,7 @@ def quietest(rewards, scores):
 #
 # In the toy quieter is faster. And in training? On which side of the limit are real prompts? *Arithmetic*: one right answer, many different wrong guesses. *Expressions*: `39?` asks for any expression with this
 # value, such as `#12+27`, and the usual wrong answer repeats the number. *Slips*: arithmetic again, but the model miscalculates in many ways. Medians over
-# {=len(results[0]["of prompts"])} held-out prompts and {=seeds} repetitions, and your limit at the median $p$:
+# {=len(results[0]["of prompts"])} held-out prompts and {=seeds} repetitions, each in two halves, and your limit at the median $p$:
 #
 # {=sides}
 #

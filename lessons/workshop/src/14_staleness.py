@@ -23,7 +23,7 @@
 # | $A < 0$, ratio .7 | 1 | .7 | 0 | 0 |
 # | $A < 0$, ratio 1.3 | 1 | 1.3 | 1 | 1.3 |
 #
-# **So the weight speeds up a token that rises, and slows one that falls.** The bound stops both, one step late: it looks at the ratio before a step.
+# **So the weight grows with the token's probability: as it is pushed up, it speeds up; pushed down, it slows.** The bound stops both, one step late: it looks at the ratio before a step.
 #
 # *Both* is GRPO's clip, *weight* is CISPO. Nobody's method is *bound*, so you write it.
 #
@@ -159,7 +159,8 @@ for half, step in ((short, middle), (middle, long)):
 # - **Halving the steps did as much as the best correction.** With neither part, steps of .008 and .016 end at {=end(OLD, **short)} and {=end(OLD, **middle)}; the best arm at
 #   twice the length, at {=best[0.016]:.2f} and {=best[0.032]:.2f}.
 #
-# **Why the weight is worst only in the toy.** In training steps cannot grow. Weight only falling tokens in the toy, too, and it ends at {=braked:.2f}, far above *neither*.
+# **Why the weight is worst only in the toy.** In training steps cannot grow. In the toy, too, if only tokens that are pushed down get the
+# weight, it ends at {=braked:.2f}, far above *neither*.
 #
 # ## Six methods in one table
 #
@@ -179,7 +180,7 @@ at = {name: factor(loss, torch.tensor([1.3]).double(), 0.15, 1.0).item() + 0  # 
 # | GSPO: group sequence | the same, with $\bar\rho$ for $\rho$ and a narrow clip | the completion, at $\bar\rho$ = .9997 or 1.0004; ours: .991 or 1.012 | {=at["GSPO"]:.3g} |
 # | GMPO: geometric-mean | $-\bar\rho A$, each ratio in $\bar\rho$ bounded | the token, at $e^{.4} = 1.49$ or $e^{-.4} = .67$ | {=at["GMPO"]:.3g} |
 # | DPPO: divergence proximal | $-\rho A$ | the token, once its *probability* has changed by .2: here at ratio 2.33 | {=at["DPPO"]:.3g} |
-# | SAPO: soft adaptive | $-\frac4\tau\,\mathrm{sigmoid}(\tau(\rho - 1))\,A$; $\tau = 1$, or 1.05 if $A < 0$ | nothing; its factor is largest at ratio 2.06 (1.57) and fades to both sides | {=at["SAPO"]:.3g} |
+# | SAPO: soft adaptive | $-\frac4\tau\,\mathrm{sigmoid}(\tau(\rho - 1))\,A$; $\tau = 1$, or 1.05 if $A < 0$ | nothing; its factor is largest, 1.57, at ratio 2.06 and fades to both sides | {=at["SAPO"]:.3g} |
 # | CISPO: clipped importance-sampling-weight | $-\mathrm{sg}[\min(\rho, 5)]\,A\,\log\pi$ (the cap of 5 is ours) | nothing | {=at["CISPO"]:.3g} |
 #
 # **Why there is one gradient.** At ratio 1 no bound binds (GRPO, DPPO), and $\nabla(\rho A) = A\,\nabla\ell$; CISPO's loss has this gradient
@@ -219,7 +220,7 @@ print("at ratio 1 the six gradients differ by less than 1e-12 of their length")
 #
 # - With one update per batch all six methods are one, up to how they average over tokens ([lesson 5](05_length.ipynb)), if sampler and trainer
 #   agree ([lesson 18](18_precision.ipynb)).
-# - The weight speeds up a token that rises and slows one that falls. The bound stops both, one step late.
+# - The weight speeds up a token that is pushed up and slows one that is pushed down. The bound stops both, one step late.
 # - In our runs, with steps of one length, halving the steps did as much as the best correction. The bound was needed only where every arm lost
 #   more than 20 points.
 #

@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes, without the second reading
+# %% [markdown] 44 minutes, without the second reading
 # # 16 · Is it learning?
 #
 # A broken run does not stop. It draws curves, most of which look reasonable.
@@ -85,7 +85,7 @@ assert (n["class right"], n["bug"]) == (23, 27)  # as in the box
 # A bug named `tiled` mixes completions of eight different prompts in each group. What must its first step show?
 #
 # 1. *Sampled*: the usual texts, the usual reward. But `silent` must fall. Eight completions of a prompt with solve rate .9 are all
-#    right with probability $.9^8 = .43$. Four of these and four of a prompt with .1: $.9^4 \cdot .1^4 = .00007$.
+#    right with probability $.9^8 = .43$. Say a group has four of these and four of a prompt with .1: $.9^4 \cdot .1^4 = .00007$.
 # 2. *Scored and moved*: as ever. `mismatch` stays 0, `update_norm` in the band.
 
 # %% [fold]
@@ -132,8 +132,8 @@ knob(lambda run: draw(runs[unknown[run - 1]]), run=(1, 5, 1, 1))
 # <details><summary>Run 1</summary>
 #
 # `stale_sampler`. In the first step everything is as it should be; then `mismatch` rises. The policy moves (`update_norm`) but the
-# samples do not change: they come from another model, so the reward is flat. Length and loss stay, too,
-# where a healthy run's move.
+# samples do not change: they come from another model, so the reward is flat. So is the length,
+# where a healthy run's grows.
 #
 # </details>
 # <details><summary>Run 2</summary>

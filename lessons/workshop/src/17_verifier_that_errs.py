@@ -176,7 +176,7 @@ for name, script in (("GRPO", grpo), ("Dr. GRPO", dr_grpo)):
 #
 # **At equal $J$, rejecting right ones costs least. The end hides it**: near the ceiling all have nearly caught up.
 #
-# **Noise gives the order and nearly the sizes.** AdamW's steps have about one length, so what counts is the signal in them, $w(\tilde p)\,J$,
+# **Noise gives the order, with sizes 8 or 9 points too small.** AdamW's steps have about one length, so what counts is the signal in them, $w(\tilde p)\,J$,
 # against the noise. A wrong completion's squared score is 6.4 times a right one's ([lesson 13](13_quiet_estimators.ipynb)):
 #
 # $$\frac{\text{signal}}{\text{noise}} \propto \frac{J\,/\sqrt{\tilde p\,\tilde q}}{\sqrt{p\,A_+^2 + 6.4\,q\,A_-^2}}$$
@@ -333,7 +333,7 @@ show(lags(table))
 
 # %% [text]
 # *Batches of 2,048: three $J$, three kinds of error each. See first the blue dots: they fall as $B$ grows. Without the
-# clip only the last two fall, and by less. Bars: 95 % intervals, {=seeds(*erring.LAGS.values())} seeds.*
+# clip (yellow) only the last two fall, and by less; with one update a batch (grey) hardly any. Bars: 95 % intervals, {=seeds(*erring.LAGS.values())} seeds.*
 #
 # So errors primarily rescale time, as [2601.04411](https://arxiv.org/abs/2601.04411) claims (we read the abstract only), roughly, for gradient descent
 # without a clip. Under AdamW they do not: at $J = .4$ the slope depends on the kind of error, {=slope("clipped", "AdamW", "rejected")[0]:.0f} or {=slope("clipped", "AdamW", "accepted")[0]:.0f} %, and without the clip

@@ -222,7 +222,7 @@ def weight(old, sampled, C):
 # <details><summary>Solution</summary>
 #
 # Set the two squared errors equal: $n = ({=capped[1]:.2f}^2 - {=none[1]:.2f}^2)\,/\,({=none[0]:.3f}^2 - {=capped[0]:.3f}^2)$, so from {=np.ceil(crossings[0]):.0f} groups on. The exact weight beats the cap
-# from {=np.ceil(crossings[1]):.0f} on.
+# from about {=round(crossings[1], -1):.0f} on.
 #
 # </details>
 #
@@ -240,7 +240,7 @@ def weight(old, sampled, C):
 # | bfloat16 | {=d:.4f} | {=np.exp(-20 * d**2):.0%} | {=np.exp(-1000 * d**2):.0%} | {=np.exp(-9000 * d**2):.0%} |
 # | float8 | {=d_8:.4f} | {=np.exp(-20 * d_8**2):.0%} | {=np.exp(-1000 * d_8**2):.0%} | {=np.exp(-9000 * d_8**2):.0%} |
 #
-# ($d\sqrt{20}$ is {=d * 20**0.5:.3f} and {=d_8 * 20**0.5:.3f}, the measured spread {=spread:.3f} and {=spread_8:.3f}: nearly independent.) **Length decides.** A rule from the formula, untested:
+# ($d\sqrt{20}$ is {=d * 20**0.5:.2f} and {=d_8 * 20**0.5:.2f}, the measured spread {=spread:.2f} and {=spread_8:.2f}: nearly independent.) **Length decides.** A rule from the formula, untested:
 #
 # - $Td^2$ below .05, as in our runs: do nothing.
 # - Up to 1: weight whole completions, with a cap that few reach.
@@ -270,4 +270,5 @@ def weight(old, sampled, C):
 #
 # **One ratio for both tasks.** The clip bounds what our updates have moved; the weight corrects for the engines. If one puts the sampler's
 # log-probabilities in place of the old ones, the clip also stops tokens that no update has moved. GSPO clips a completion's mean ratio at 3e-4 down and
-# 4e-4 up ([lesson 14](14_staleness.ipynb)). With our bfloat16 it spreads by about {=10_000 * spread / length:.0f}e-4: rounding alone would put most outside.
+# 4e-4 up ([lesson 14](14_staleness.ipynb)). With our bfloat16 and {=length:.0f} tokens it spreads by about {=10_000 * spread / length:.0f}e-4: rounding alone would put most outside
+# (with 1,000 tokens {=10_000 * d / 1000**0.5:.0f}e-4).

@@ -283,7 +283,7 @@ def advantages(R, kappa):
 # 1. For one prompt, REINFORCE, RLOO, GRPO and Dr. GRPO have the same mean direction, by proof, before the policy moves and if scores are summed over
 #    tokens (not ÷ length). They differ in a factor and in noise ([3](03_group_baseline.ipynb), [6](06_identity.ipynb), here).
 # 2. A learning rate belongs to its rule: differences shrank or turned when rates or steps were matched ([9](09_objective.ipynb), [14](14_staleness.ipynb), here).
-# 3. What the verifier rewards mattered more than the baseline: 22 and 28 points ([17](17_verifier_that_errs.ipynb)) against one to three.
+# 3. What the verifier rewards mattered more than the baseline: 22 and 28 points by two of three rules ([17](17_verifier_that_errs.ipynb)), against one to three.
 # 4. A quieter update on the base model did not always end higher ([13](13_quiet_estimators.ipynb), here).
 # 5. All but the first was measured on small models, short completions and two or three tasks: test it on yours.
 
