@@ -6,7 +6,7 @@
 # ([lesson 3](03_group_baseline.ipynb)). A single batch is noisy. Does subtracting the mean make it quieter?
 #
 # > **Subtracting the mean reward makes one prompt's update quieter, unless the scores of its wrong completions are much longer than those of its right
-# > ones: with half right, in groups of eight, more than 2.5 times in mean square.**
+# > ones: with half right, in groups of eight whose update is mostly noise, more than 2.5 times in mean square.**
 # >
 # > We looked whether the quieter rule also trains better. It need not: of two tasks on which we trained with both, it ended higher on one, and
 # > choosing by noise would have been wrong on the other.
@@ -261,7 +261,7 @@ def quietest(rewards, scores):
 #
 # - Ignore the noisy kind: for one prompt and a constant $b$, subtracting nothing is quieter exactly if $a_-/a_+ > 1 + 1/q$. In groups the limit is lower.
 # - The quietest constant is $b^*$: the mean reward, with each completion weighted by its squared score length.
-# - In a toy quieter was faster; on one of two real tasks it was not.
+# - In a toy quieter was faster; on one of two real tasks it was not. ($b^*$ itself we tried in the toy only.)
 #
 # ## For a second reading (10 minutes): does quiet mean fast?
 #
