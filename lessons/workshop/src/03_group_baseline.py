@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes, without the second reading
+# %% [markdown] 38 minutes, without the second reading
 # # 3 · GRPO's baseline
 #
 # Group relative policy optimization (GRPO) samples a **group** of $G$ completions of the same prompt, independently, and
@@ -233,19 +233,11 @@ def rloo_verified(rewards, verified):
 # %% [markdown]
 # <details><summary>After the exercise</summary>
 #
-# What does the repaired rule climb? Let $v$ be 1 for a verified completion and 0 for a timeout, whose chance depends on the completion alone.
-# If another one of the group is verified, the others' mean $b$ has the mean $\mathbb E[R \mid v = 1]$, whatever completion $i$ is. So, with
-# $P = \mathbb E[v]$,
-#
-# $$\mathbb E[v\,(R - b)\,s] = \nabla\,\mathbb E[v R] - \mathbb E[R \mid v = 1]\,\nabla P = P\;\nabla\,\mathbb E[R \mid v = 1]$$
-#
-# (a quotient's derivative). The rule climbs the mean reward of the *verified* completions, not that of all. **A completion that would be wrong gains by timing out**: it gets 0 in place of $-b$. The bug climbs
-# $\mathbb E[vR]$, where a right completion loses by being slow. Either can be exploited.
+# The repaired rule climbs the mean reward of the *verified* completions (second reading). **A completion that would be wrong gains by timing
+# out**: it gets 0 in place of $-b$. With the bug a right completion loses by being slow. Either can be exploited.
 #
 # "Own reward in the mean" multiplies a group's advantages by $(n-1)/n$, where $n$ are verified in *that* group. The average direction
 # stays, but prompts with many timeouts count less.
-#
-# (In the training above two of eight completions never time out; there all this holds roughly.)
 #
 # </details>
 
@@ -255,7 +247,7 @@ def rloo_verified(rewards, verified):
 # - A baseline of the *others'* rewards keeps the average update. The group's mean shortens it to $(G-1)/G$, which AdamW divides out.
 # - GRPO's average update is a multiple of $\nabla p$, from $G = 4$ on a larger one for very hard and very easy prompts.
 #
-# ## For a second reading (12 minutes)
+# ## For a second reading (15 minutes)
 #
 # **What a group costs.** A group takes $G$ completions, and the mean of $n$ updates has the variance $\operatorname{Var}[g]/n$. So at equal
 # cost we compare $G\operatorname{Var}[g]$, the variance *per completion*. RLOO's update is the estimate with the exact $p$ as its baseline,
@@ -270,6 +262,14 @@ def rloo_verified(rewards, verified):
 # with mean 0. In the square of the second sum only the products of the term $(i, i')$ with itself and with $(i', i)$ survive: the last fraction.
 #
 # Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times as large: scaled to the same length, its noise is RLOO's.
+#
+# **What exercise 2's repair climbs.** Let $v$ be 1 for a verified completion and 0 for a timeout, whose chance depends on the completion alone.
+# If another one of the group is verified, the others' mean $b$ has the mean $\mathbb E[R \mid v = 1]$, whatever completion $i$ is. So, with
+# $P = \mathbb E[v]$ (the last step is a quotient's derivative),
+#
+# $$\mathbb E[v\,(R - b)\,s] = \nabla\,\mathbb E[v R] - \mathbb E[R \mid v = 1]\,\nabla P = P\;\nabla\,\mathbb E[R \mid v = 1]$$
+#
+# The bug climbs $\mathbb E[vR]$. (In the exercise's training two of eight completions never time out, so this holds roughly.)
 
 
 # %% [fold]

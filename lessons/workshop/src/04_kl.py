@@ -1,4 +1,4 @@
-# %% [markdown] 42 minutes, without the second reading
+# %% [markdown] 38 minutes, without the second reading
 # # 4 · KL estimators
 #
 # Training moves the policy $\pi$ away from the model that it started as, the **reference** $\pi_\text{ref}$. A penalty on the KL
@@ -288,6 +288,16 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 # it describes has a minus).
 #
 # </details>
+
+# %% [markdown]
+# ## To remember
+#
+# - As a loss $k$ brings $\mathbb E[\nabla k]$, in the reward $\mathbb E[k\,s]$; its mean says nothing about either.
+# - To lower KL(policy‖reference), use $k_1$ in the reward, each token charged for the later ones, too, or $k_2$ of the *total* log-ratio
+#   as a loss. GRPO's $k_3$ as a loss lowers KL(reference‖policy) for single tokens, for whole completions neither KL exactly.
+# - To log KL(policy‖reference), use $k_3$ near the reference, $k_1$ far from it.
+#
+# ## For a second reading (20 minutes): a pair's KL, the paper, the ratio, noise
 #
 # **2. Find the bug.** This loss has the gradient of $k_2$: each token is charged alone. Repair it, so that its mean gradient is that of
 # $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ of the pair.
@@ -319,15 +329,6 @@ def sequence_kl_loss(logps, ref_logps):
 
 
 # %% [markdown]
-# ## To remember
-#
-# - As a loss $k$ brings $\mathbb E[\nabla k]$, in the reward $\mathbb E[k\,s]$; its mean says nothing about either.
-# - To lower KL(policy‖reference), use $k_1$ in the reward, each token charged for the later ones, too, or $k_2$ of the *total* log-ratio
-#   as a loss. GRPO's $k_3$ as a loss lowers KL(reference‖policy) for single tokens, for whole completions neither KL exactly.
-# - To log KL(policy‖reference), use $k_3$ near the reference, $k_1$ far from it.
-#
-# ## For a second reading (12 minutes): the paper, the ratio, noise
-#
 # **The paper.** DeepSeekMath names $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ in its objective (Eq. 3), but the gradient that it prints (Eq. 20–21), like
 # `grpo.py`, descends the other KL.
 

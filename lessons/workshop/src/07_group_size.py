@@ -31,7 +31,7 @@
 # | MaxRL (maximum likelihood reinforcement learning): Dr. GRPO's advantages, divided by the mean mark $k/G$ | $(G-k)/G$ |
 #
 # Whatever $k$ is, the contrast has the mean $\nabla p/(pq)$, with $q = 1 - p$. The rest is noise. Noise *along* $\nabla p$ makes one step longer and another
-# shorter; over many steps that averages out, and the sum still points where it should. Noise *across* $\nabla p$ does not (to first order) change $p$: it
+# shorter, all of them in the right direction or its opposite. Noise *across* $\nabla p$ turns a step: it does not (to first order) change $p$, but
 # moves whatever else the model does. **So we count noise across $\nabla p$**, as its mean square, and all noise once at the end.
 #
 # ## The smallest case

@@ -9,7 +9,7 @@
 # > silent groups as problems that are all of medium difficulty, at the same mean.**
 # >
 # > On arithmetic, 29 % of our base model's groups of 8 are silent; were every problem solved as often as the mean, 3 %. In ten runs of GRPO
-# > training raised this to nearly two groups in three, almost all of them all right.
+# > training first lowered this, then raised it to nearly two groups in three, almost all of them all right.
 #
 # The smallest case: two sets of two problems. In both sets half of all completions are right. They differ in $p$, the probability that a
 # completion of a problem is right:
@@ -220,7 +220,7 @@ show(lesson_08.in_training(trained))
 # ## To remember
 #
 # - A group is silent with probability $p^G + q^G$: compute it for each problem, average last. From $n$ completions, count silent subsets.
-# - In our runs training makes more groups silent, and moves the silence from all-wrong to all-right groups.
+# - In our runs training moves the silence from all-wrong to all-right groups: it falls first, then rises far higher.
 #
 # ## For a second reading (20 minutes): partial credit; silent for ever?
 #

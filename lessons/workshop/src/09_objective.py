@@ -209,7 +209,7 @@ assert len(seeds) == 10 and gap[64].min() > gap[8].mean()
 # | G = 64 | {=solved["GRPO", 64]:.1f} % | {=solved["Dr. GRPO", 64]:.1f} % | {=sure["GRPO", 64]:.1f} % | {=sure["Dr. GRPO", 64]:.1f} % |
 # | G = 8 | {=solved["GRPO", 8]:.1f} % | {=solved["Dr. GRPO", 8]:.1f} % | {=sure["GRPO", 8]:.1f} % | {=sure["Dr. GRPO", 8]:.1f} % |
 #
-# Most hard coins are given up under both rules. At G = 64 GRPO's weight itself saves some; **at G = 8 it takes weight and chance together**. Under GRPO each coin loses .13 at first, more than a hard one moves by itself on average. But a lucky group of 8, one right, moves it
+# Most hard coins are given up under both rules. At G = 64 GRPO's weight itself saves some; **at G = 8 chance alone saves about half of what weight and chance save together**. Under GRPO each coin loses .13 at first, more than a hard one moves by itself on average. But a lucky group of 8, one right, moves it
 # by .17. A streak lifts it, and the higher it stands, the more it
 # pushes itself. (Under Dr. GRPO a lucky group's step is shorter.) Now without chance:
 #

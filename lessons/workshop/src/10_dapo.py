@@ -241,7 +241,7 @@ rises = np.greater(after["entropy"]["seeds"], before["entropy"]["seeds"]).sum()
 # ## Does it learn better?
 #
 # It depends on the setting. Where a batch serves 16 updates and a limit cuts completions, dynamic sampling gains; where it serves 4 and
-# hardly any are cut, it loses a little. Longer steps are not the reason: they are only {=alone / without - 1:.0%} longer (AdamW divides a constant factor
+# hardly any are cut, it loses a little. (The settings differ in more; which difference decides we did not measure.) Longer steps are not the reason: they are only {=alone / without - 1:.0%} longer (AdamW divides a constant factor
 # out), and it gains even where they are not.
 #
 # | first setting | arithmetic, DAPO's other changes, no KL term, at most 36 tokens |

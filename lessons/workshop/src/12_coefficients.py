@@ -139,10 +139,10 @@ knob(show_method, method=list(shown))
 # $$L = -\log \text{sigmoid}(\beta m), \qquad m = \sum_t \big(\ell_{+,t} - \ell^{ref}_{+,t}\big) - \sum_t \big(\ell_{-,t} - \ell^{ref}_{-,t}\big)$$
 #
 # with the *margin* $m$, the base as the reference and $\text{sigmoid}(z) = 1/(1+e^{-z})$. So $-\partial L/\partial m = \beta\,\text{sigmoid}(-\beta m)$, and $m$ contains each
-# $\ell$ once, with + if chosen and − if rejected: that is the third row.
+# $\ell$ once, with + if chosen and − if rejected: DPO's row below.
 #
 # And GRPO. A token's loss is $-\rho A + \beta\,(u - 1 - \log u)$, with its ratio $\rho = \pi_\theta/\pi_{old}$ and $u = \pi_{ref}/\pi_\theta$, averaged over tokens and completions.
-# With respect to $\ell$, ρ has the derivative ρ, which is 1 in a batch's first update, and $u$ has $-u$, so minus the loss has $A + \beta\,(u - 1)$: the last row.
+# With respect to $\ell$, ρ has the derivative ρ, which is 1 in a batch's first update, and $u$ has $-u$, so minus the loss has $A + \beta\,(u - 1)$: GRPO's row.
 #
 # $R_i$ is the reward of a completion, 1 or 0, and $A_i$ its advantage
 # ($A_{i,t}$: of a token). A group has $G$ completions.

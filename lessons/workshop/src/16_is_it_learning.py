@@ -209,7 +209,7 @@ def leaves(z):
 #
 # | seen | reason |
 # |---|---|
-# | loss 0 | a group's advantages add up to 0. Their gradient is not 0 (run 4) |
+# | loss 0 | a group's advantages add up to 0 (in run 4 a copy is subtracted). The gradient is not 0 |
 # | KL 0 at the start | policy and reference are still the same model |
 # | many silent groups, late | most prompts are solved: the reward is high |
 #

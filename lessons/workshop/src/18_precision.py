@@ -258,7 +258,7 @@ def weight(old, sampled, C):
 #
 # ## For a second reading (8 minutes)
 #
-# **Its name.** Your weight, a constant factor of the loss, is **truncated importance sampling**
+# **Its name.** Capped, such a weight, of a token or a completion and a constant factor of the loss, is called **truncated importance sampling**
 # ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)). With padding, multiply `old - sampled` by the mask first.
 #
 # **What libraries do.** In TRL 1.16 the rows of the table of caps are the values `token_truncate`, `sequence_truncate` and `sequence_mask` of
