@@ -317,8 +317,8 @@ def at_the_mistake(values, mistake, R):
 # | median of {=len(wrong)} mistakes | {=medians[0.0].strip('+')} | {=medians[0.95]} | {=medians[1.0]} |
 #
 # **The blame comes from the reward alone.** At λ = 0 the critic never blames a mistake by more than {=np.ceil(-100 * min(at_mistake[0.0]).item()) / 100:.2f}.
-# (Trained four times as long, a minute with `range(40)` in the first folded cell, it values the right one more in 61 ± 5 % of pairs alike in form: more than a
-# coin. The median at λ = 0 is 0.00.)
+# (Would it with more training? Write `range(40)` in the first folded cell, four times as long and about a minute, and look at the last column of the
+# pairs' table and at λ = 0.)
 #
 # So before you lower λ, draw your critic's values along wrong completions.
 #
