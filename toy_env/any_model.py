@@ -1,20 +1,15 @@
 """Support for models other than those of this repository; skip it on a first reading.
 
-Sampling where the cache cannot be cut row by row, forward passes that fit into memory, bfloat16,
-and recomputed layers.
+Sampling where the cache cannot be cut row by row, bfloat16, and recomputed layers.
 """
 
 import itertools
-from collections.abc import Callable
-from functools import partial
 from inspect import signature
 from types import MethodType
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
-
-MOST_PADDING = 256  # tokens of padding in a pass
 
 
 def has_rows(cache) -> bool:
@@ -52,38 +47,6 @@ def generate(policy, prompt_ids: Tensor, prompt_mask: Tensor, T: int, ends: Tens
     policy.generation_config = GenerationConfig(**settings, do_sample=False)
     policy.generate(prompt_ids, attention_mask=prompt_mask, logits_processor=[keep_one])
     policy.generation_config = own
-
-
-def in_passes(forward: Callable, rollout, max_tokens: int) -> Tensor:
-    """forward(part), (b, T), for parts of a `Rollout`, put back in order: (B, T), 0 off the mask.
-
-    The loss is still taken over all B rows at once, so cutting a batch into passes changes no
-    normaliser and no gradient. If more than `max_tokens` are needed, each pass is recomputed in the
-    backward pass instead of being kept.
-    """
-    lengths = rollout.prompt_mask.sum(dim=1) + rollout.mask.sum(dim=1)
-    parts = passes(lengths.tolist(), max_tokens)
-    order = [torch.tensor(rows, device=rollout.mask.device) for rows in parts]
-    if lengths.sum() > max_tokens and torch.is_grad_enabled():
-        forward = partial(checkpoint, forward, use_reentrant=False)
-    values = torch.cat([forward(rollout[rows]) for rows in order])
-    return torch.where(rollout.mask, values[torch.cat(order).argsort()], 0.0)
-
-
-def passes(lengths: list[int], max_tokens: int) -> list[list[int]]:
-    """The row indices of each pass, from the lengths of the rows.
-
-    The longest rows come first. A pass has at most 256 tokens of padding, and at most `max_tokens`
-    with its padding unless it is a single row.
-    """
-    parts, width, padding = [], 0, 0
-    for i in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
-        padding += width - lengths[i]
-        if not parts or padding > MOST_PADDING or width * (len(parts[-1]) + 1) > max_tokens:
-            width, padding = lengths[i], 0
-            parts.append([])
-        parts[-1].append(i)
-    return parts
 
 
 def compute_in_bfloat16(policy) -> None:

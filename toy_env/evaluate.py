@@ -11,7 +11,7 @@ from math import comb
 
 import numpy as np
 
-from toy_env.held_out import held_out, held_out_report, report_table
+from toy_env.evaluation import held_out, held_out_report, report_table
 from toy_env.model import check_tokenizer, load_policy, pick_device
 from toy_env.run import parse
 from toy_env.tasks import find_model, load_task

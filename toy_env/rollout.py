@@ -4,16 +4,20 @@ The two must agree: same temperature, same full softmax, same positions. That is
 one file.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
+from torch.utils.checkpoint import checkpoint
 
-from toy_env.any_model import cache_name, generate, has_rows, in_passes
+from toy_env.any_model import cache_name, generate, has_rows
 from toy_env.model import encode_prompts, end_ids
+
+MOST_PADDING = 256  # tokens of padding in a pass
 
 
 @dataclass
@@ -255,3 +259,35 @@ def at_completions(values: Tensor, part: Rollout, unused: int = 0) -> Tensor:
     first = part.prompt_mask.sum(dim=1, keepdim=True) - 1 - unused  # (b, 1): y_1 is predicted here
     positions = first + torch.arange(part.mask.shape[1], device=values.device)  # (b, T)
     return values.gather(1, positions.clamp(max=values.shape[1] - 1))
+
+
+def in_passes(forward: Callable, rollout, max_tokens: int) -> Tensor:
+    """forward(part), (b, T), for parts of a `Rollout`, put back in order: (B, T), 0 off the mask.
+
+    The loss is still taken over all B rows at once, so cutting a batch into passes changes no
+    normaliser and no gradient. If more than `max_tokens` are needed, each pass is recomputed in the
+    backward pass instead of being kept.
+    """
+    lengths = rollout.prompt_mask.sum(dim=1) + rollout.mask.sum(dim=1)
+    parts = passes(lengths.tolist(), max_tokens)
+    order = [torch.tensor(rows, device=rollout.mask.device) for rows in parts]
+    if lengths.sum() > max_tokens and torch.is_grad_enabled():
+        forward = partial(checkpoint, forward, use_reentrant=False)
+    values = torch.cat([forward(rollout[rows]) for rows in order])
+    return torch.where(rollout.mask, values[torch.cat(order).argsort()], 0.0)
+
+
+def passes(lengths: list[int], max_tokens: int) -> list[list[int]]:
+    """The row indices of each pass, from the lengths of the rows.
+
+    The longest rows come first. A pass has at most 256 tokens of padding, and at most `max_tokens`
+    with its padding unless it is a single row.
+    """
+    parts, width, padding = [], 0, 0
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+        padding += width - lengths[i]
+        if not parts or padding > MOST_PADDING or width * (len(parts[-1]) + 1) > max_tokens:
+            width, padding = lengths[i], 0
+            parts.append([])
+        parts[-1].append(i)
+    return parts

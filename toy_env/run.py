@@ -14,7 +14,7 @@ import torch
 import tyro
 from tqdm import tqdm
 
-from toy_env.held_out import evaluate, held_out, held_out_report, report_samples, report_table
+from toy_env.evaluation import evaluate, held_out, held_out_report, report_samples, report_table
 from toy_env.metrics import rollout_metrics, step_metrics, warn_if_silent
 from toy_env.model import check_tokenizer, pick_device
 from toy_env.plots import draw_curves

@@ -2,7 +2,7 @@
 
     python -m lessons.clinic.score ours python -m lessons.clinic LOG --json --without PATCH
     python -m lessons.clinic.score --bare "rlprobe 0.1.0" \\
-        PYTHON lessons/clinic/others.py rlprobe LOG
+        PYTHON lessons/clinic/other_programs.py rlprobe LOG
 
 The program is started once for each run of benchmark.jsonl.gz, with LOG replaced by a file of JSON
 lines in TRL's names, and PATCH by the patch that was applied, so that it can be left out of what

@@ -19,7 +19,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from toy_env.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results.json"  # written by lessons/experiments/clinic.py
+RESULTS = HERE / "results.json"  # written by lessons/clinic/make.py
 STEPS, WINDOW, WIDTH = 60, 5, 4.0
 
 
@@ -48,7 +48,7 @@ def patches() -> dict[str, dict]:
 
 @cache
 def results() -> dict:
-    """The committed results, as `summary` of lessons/experiments/clinic.py makes them, with arrays
+    """The committed results, as `summary` of lessons/clinic/make.py makes them, with arrays
     for lists."""
     data = json.loads(RESULTS.read_text("utf-8"))
     data["band"] = np.array(data["band"], dtype=float)

@@ -44,8 +44,8 @@ from lessons.experiments.estimators import (
     scores,
     true_gradient,
 )
-from lessons.experiments.grid import Grid, GridConfig, rounded, select
-from lessons.experiments.learning import learn
+from lessons.experiments.harness.grid import Grid, GridConfig, rounded, select
+from lessons.experiments.harness.learning import learn
 from toy_env.rollout import Rollout, at_completions, completion_logps, sequences, token_logps
 from toy_env.run import parse
 from toy_env.tasks import TASKS

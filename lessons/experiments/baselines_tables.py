@@ -6,11 +6,12 @@ tests/test_compare.py holds the text of the pages to these numbers.
 from itertools import product
 from pathlib import Path
 
-from lessons.experiments import baselines, grid, paired, shrinkage
+from lessons.experiments import baselines, shrinkage
 from lessons.experiments.baselines import BUDGETS, GROUP_SIZES, TASKS
 from lessons.experiments.compare_tables import README
 from lessons.experiments.estimators import BATCH
-from lessons.experiments.grid import cell, load_runs, markdown, select
+from lessons.experiments.harness import grid, paired
+from lessons.experiments.harness.grid import cell, load_runs, markdown, select
 
 MEAN = "R − mean"  # what the others are compared with
 COLUMNS = {  # by heading: a task and an outcome

@@ -34,8 +34,8 @@ from statistics import median
 from tqdm import tqdm
 
 from algorithms import grpo
-from lessons.experiments.grid import compact, markdown, rounded, write_pages
-from lessons.experiments.pool import begin, silence
+from lessons.experiments.harness.grid import compact, markdown, rounded, write_pages
+from lessons.experiments.harness.pool import begin, silence
 from toy_env.model import load_policy, model_prompts
 from toy_env.run import parse
 from toy_env.tasks import load_task

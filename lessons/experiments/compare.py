@@ -37,16 +37,17 @@ import numpy as np
 import torch
 
 from algorithms import dr_grpo
-from lessons.experiments import compare_figures, compare_tables, paired
+from lessons.experiments import compare_figures, compare_tables
 from lessons.experiments.compare_tables import FIGURES, LADDER, README, RESULTS
-from lessons.experiments.grid import Grid, GridConfig, compact, digest, rounded, write_pages
-from lessons.experiments.learning import pass_and_majority
-from lessons.experiments.pool import silence
+from lessons.experiments.harness import paired
+from lessons.experiments.harness.grid import Grid, GridConfig, compact, digest, rounded, write_pages
+from lessons.experiments.harness.learning import pass_and_majority
+from lessons.experiments.harness.pool import silence
+from lessons.experiments.losses import averaged_as_grpo, over_mixed
 from lessons.experiments.update_norm import measured
-from lessons.workshop.losses import averaged_as_grpo, over_mixed
 from toy_env import arithmetic
 from toy_env.arithmetic import LEVELS, held_out_problems
-from toy_env.held_out import evaluate
+from toy_env.evaluation import evaluate
 from toy_env.model import load_policy
 from toy_env.run import parse
 

@@ -8,7 +8,7 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lessons.experiments.paired import t_interval
+from lessons.experiments.harness.paired import t_interval
 from toy_env.plots import BLUE, GREEN, ORANGE, RED
 
 BLACK = "#000000"

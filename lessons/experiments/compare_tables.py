@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lessons.experiments import grid, paired
-from lessons.experiments.grid import cell, markdown, short
+from lessons.experiments.harness import grid, paired
+from lessons.experiments.harness.grid import cell, markdown, short
 
 RESULTS = Path(__file__).parent / "results.json"
 README, FRONT = RESULTS.parent / "README.md", RESULTS.parents[2] / "README.md"

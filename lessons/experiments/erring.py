@@ -19,11 +19,11 @@ import numpy as np
 import torch
 
 from algorithms import dr_grpo, grpo
-from lessons.experiments import grid, paired
 from lessons.experiments.estimators import collect
-from lessons.experiments.grid import GridConfig, rounded
-from lessons.experiments.learning import learn, warm_up
-from lessons.workshop.losses import ARMS
+from lessons.experiments.harness import grid, paired
+from lessons.experiments.harness.grid import GridConfig, rounded
+from lessons.experiments.harness.learning import learn, warm_up
+from lessons.experiments.losses import ARMS
 from toy_env import arithmetic
 from toy_env.arithmetic import Problem, extract_answer
 from toy_env.rollout import Rollout

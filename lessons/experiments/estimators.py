@@ -26,10 +26,17 @@ from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
 from algorithms import grpo, rloo
-from lessons.experiments.grid import Grid, GridConfig, load_runs, results_of, rounded, select
-from lessons.experiments.learning import learn
+from lessons.experiments.harness.grid import (
+    Grid,
+    GridConfig,
+    load_runs,
+    results_of,
+    rounded,
+    select,
+)
+from lessons.experiments.harness.learning import learn
 from toy_env import pretrain
-from toy_env.held_out import held_out
+from toy_env.evaluation import held_out
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout, completion_logps, sample
 from toy_env.run import parse

@@ -31,7 +31,7 @@ from matplotlib.figure import Figure
 
 from lessons.experiments import compare_figures, sums
 from lessons.experiments.compare_tables import LADDER
-from lessons.experiments.grid import (
+from lessons.experiments.harness.grid import (
     Grid,
     GridConfig,
     load_runs,
@@ -41,9 +41,9 @@ from lessons.experiments.grid import (
     short,
     write_pages,
 )
-from lessons.experiments.learning import pass_and_majority
-from lessons.experiments.pool import silence
-from toy_env.held_out import held_out_report
+from lessons.experiments.harness.learning import pass_and_majority
+from lessons.experiments.harness.pool import silence
+from toy_env.evaluation import held_out_report
 from toy_env.model import load_policy
 from toy_env.run import parse
 

@@ -29,10 +29,10 @@ from torch.nn.utils import parameters_to_vector
 from algorithms import dr_grpo, grpo
 from lessons.experiments import sums
 from lessons.experiments.estimators import each_score, moments
-from lessons.experiments.grid import Grid, load_runs, markdown, rounded, short, write_pages
+from lessons.experiments.float64 import to_float64
+from lessons.experiments.harness.grid import Grid, load_runs, markdown, rounded, short, write_pages
 from lessons.experiments.real_model import MODEL, PAGE, RESULTS, Config, prepare
 from lessons.identity import sigma, update_norm_squared
-from lessons.workshop.float64 import to_float64
 from toy_env.arithmetic import MOST_HELD_OUT
 from toy_env.model import load_policy, model_prompts
 from toy_env.rollout import Rollout, completion_logps, sample

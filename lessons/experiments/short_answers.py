@@ -19,8 +19,8 @@ import torch
 from torch.nn.functional import pad
 
 from algorithms import grpo
-from lessons.experiments.grid import GridConfig, load_runs, results_of, select
-from lessons.experiments.learning import learn
+from lessons.experiments.harness.grid import GridConfig, load_runs, results_of, select
+from lessons.experiments.harness.learning import learn
 from toy_env.arithmetic import LEVELS, Problem, held_out_problems
 from toy_env.model import encode_prompts, load_policy
 from toy_env.rollout import position_ids

@@ -23,12 +23,12 @@ import numpy as np
 import torch
 
 from algorithms import dr_grpo
-from lessons.experiments import grid
 from lessons.experiments.baselines import best_rates
-from lessons.experiments.grid import Grid, GridConfig, rounded, select
-from lessons.experiments.learning import learn
+from lessons.experiments.harness import grid
+from lessons.experiments.harness.grid import Grid, GridConfig, rounded, select
+from lessons.experiments.harness.learning import learn
 from toy_env.evaluate import pass_at_k
-from toy_env.held_out import evaluate, held_out
+from toy_env.evaluation import evaluate, held_out
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout
 from toy_env.run import parse

@@ -27,12 +27,12 @@ import torch
 from torch import Tensor
 
 from algorithms import grpo
-from lessons.experiments import grid, paired
-from lessons.experiments.grid import GridConfig, rounded
-from lessons.experiments.learning import clipped_step, learn, warm_up
+from lessons.experiments.harness import grid, paired
+from lessons.experiments.harness.grid import GridConfig, rounded
+from lessons.experiments.harness.learning import clipped_step, learn, warm_up
+from lessons.experiments.losses import ARMS
 from lessons.experiments.precision import CORRECTIONS, in_precision, sampling_weights, spread
 from lessons.experiments.weights import step_of_length
-from lessons.workshop.losses import ARMS
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout, completion_logps
 from toy_env.run import parse

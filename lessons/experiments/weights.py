@@ -25,10 +25,11 @@ import torch
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import dr_grpo, grpo
-from lessons.experiments import estimators, grid
-from lessons.experiments.grid import GridConfig, rounded
-from lessons.experiments.learning import learn, warm_up
-from lessons.experiments.paired import difference
+from lessons.experiments import estimators
+from lessons.experiments.harness import grid
+from lessons.experiments.harness.grid import GridConfig, rounded
+from lessons.experiments.harness.learning import learn, warm_up
+from lessons.experiments.harness.paired import difference
 from lessons.identity import contrast, efficiency, sigma
 from toy_env.run import parse
 from toy_env.tasks import TASKS

@@ -18,7 +18,8 @@ from pathlib import Path
 from types import ModuleType
 
 from algorithms import batch_sigma, cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, reinforce, rloo
-from lessons.page import ADDRESS, REPOSITORY, product
+from lessons.page import product
+from lessons.published import ADDRESS, REPOSITORY
 from lessons.workshop.site.ladder import table_rows
 from toy_env import arithmetic
 from toy_env.model import load_policy

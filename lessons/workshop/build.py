@@ -17,7 +17,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from lessons.experiments.pool import in_parallel
+from lessons.experiments.harness.pool import in_parallel
 from lessons.workshop import sources
 from toy_env.run import parse
 

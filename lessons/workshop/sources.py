@@ -105,7 +105,8 @@ def notebook_cells(source: Path) -> list[Cell]:
 
 def code_of_text(template: str) -> str:
     """The code that shows a text with the values of its expressions."""
-    return f"from lessons.workshop import kit as _kit\n_kit.say(_kit.fill({template!r}, globals()))"
+    imports = "from lessons.workshop import notebook as _notebook"
+    return f"{imports}\n_notebook.say(_notebook.fill({template!r}, globals()))"
 
 
 def run_cells(cells: Sequence[Cell], source: Path) -> dict:

@@ -1,7 +1,7 @@
 """The pictures of the site: every figure and every position of its sliders as SVG, drawn by running
 the sources.
 
-Each lesson is run twice, wide and narrow (kit.narrow). A picture of one width is a dictionary:
+Each lesson is run twice, wide and narrow (notebook.narrow). A picture of one width is a dictionary:
 
     sliders     for each: its name, the texts of its values, and the number of the first one
     titles      those of the panels, for readers who cannot see the picture
@@ -22,8 +22,8 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
-from lessons.experiments.pool import in_parallel, silence
-from lessons.workshop import kit, sources
+from lessons.experiments.harness.pool import in_parallel, silence
+from lessons.workshop import notebook, sources
 
 MOST = 90  # combinations of slider values that are drawn for one picture
 STYLE = {"svg.fonttype": "path", "svg.hashsalt": "lessons", "svg.image_inline": True}
@@ -46,13 +46,13 @@ def draw_lesson(source: Path) -> list[dict[str, dict]]:
 
     def drawn(narrow: bool) -> list[dict]:
         pictures: list[dict] = []
-        kit.recorder = lambda *picture: pictures.append(drawn_picture(*picture))
-        kit.narrow = narrow
+        notebook.recorder = lambda *picture: pictures.append(drawn_picture(*picture))
+        notebook.narrow = narrow
         try:
             with silence():
                 sources.run_cells(cells, source)
         finally:
-            kit.recorder, kit.narrow = None, False
+            notebook.recorder, notebook.narrow = None, False
         return pictures
 
     return [{"wide": wide, "narrow": narrow} for wide, narrow in zip(drawn(False), drawn(True))]
@@ -103,7 +103,7 @@ def text_of(value) -> str:
 def svg(figure: Figure) -> str:
     """A figure as SVG, the same text for the same figure: letters as outlines, a path in one
     line, coordinates to a thousandth of a point."""
-    if kit.narrow and figure.get_figwidth() < 4:
+    if notebook.narrow and figure.get_figwidth() < 4:
         for axis in figure.axes:
             axis.set_title(textwrap.fill(axis.get_title(loc="left"), 42), loc="left", fontsize=10)
     file = io.StringIO()

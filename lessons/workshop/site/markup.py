@@ -13,7 +13,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
-from lessons.page import REPOSITORY
+from lessons.published import REPOSITORY
 
 ROOM = Path(__file__).parent
 TEMPLATES = Environment(

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import nbformat
 
-from lessons.workshop import build, kit, sources
+from lessons.workshop import build, notebook, sources
 from lessons.workshop.site import drawn
 from lessons.workshop.site.ladder import ladder
 from lessons.workshop.site.markup import (
@@ -163,7 +163,7 @@ class LessonPage:
             if starts:
                 content = json.dumps(picture, ensure_ascii=False, separators=(",", ":"))
                 self.files[f"{name}-{width}.js"] = f'drawn["{name}-{width}"] = {content};\n'
-        has_sliders = data["text/plain"] == kit.WITH_SLIDERS
+        has_sliders = data["text/plain"] == notebook.WITH_SLIDERS
         title = f"{sources.heading(self.source)}, picture {self.count}"
         values = {"name": name, "has_sliders": has_sliders, "title": title}
         return filled("picture.html", number=self.count, **values, **by_width)

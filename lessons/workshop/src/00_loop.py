@@ -35,8 +35,18 @@ from itertools import product
 import torch
 from torch.func import grad, jacrev
 
-from lessons.workshop.kit import GREY, RIGHT, check, knob, label_line, new_figure, say, show, trains
-from lessons.workshop.parts.lesson_00 import fans
+from lessons.workshop.companions.lesson_00 import fans
+from lessons.workshop.notebook import (
+    GREY,
+    RIGHT,
+    check,
+    knob,
+    label_line,
+    new_figure,
+    say,
+    show,
+    trains,
+)
 
 EOS, LIMIT = (
     2,

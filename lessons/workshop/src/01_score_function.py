@@ -33,8 +33,8 @@ import numpy as np
 import torch
 
 from algorithms import reinforce
-from lessons.workshop.kit import check, knob, show, show_source, trains
-from lessons.workshop.parts.lesson_01 import cloud, mean_squares
+from lessons.workshop.companions.lesson_01 import cloud, mean_squares
+from lessons.workshop.notebook import check, knob, show, show_source, trains
 from toy_env.arithmetic import Problem, reward
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps, sample

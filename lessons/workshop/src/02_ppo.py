@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 from algorithms import ppo, reinforce
-from lessons.workshop.float64 import to_float64
-from lessons.workshop.kit import check, knob, say, show, show_diff, trains
-from lessons.workshop.parts import lesson_02
-from lessons.workshop.parts.lesson_02 import clip_and_gradient, share_outside
+from lessons.experiments.float64 import to_float64
+from lessons.workshop.companions import lesson_02
+from lessons.workshop.companions.lesson_02 import clip_and_gradient, share_outside
+from lessons.workshop.notebook import check, knob, say, show, show_diff, trains
 from toy_env.arithmetic import LEVELS, reward, sample_problems
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps, sample

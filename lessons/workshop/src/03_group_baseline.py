@@ -32,8 +32,8 @@ from torch.autograd.functional import jacobian
 
 from algorithms import dr_grpo, grpo, rloo
 from lessons import identity
-from lessons.workshop.kit import check, show, show_diff, trains
-from lessons.workshop.parts.lesson_03 import cloud_of_groups, counts_of_prompts
+from lessons.workshop.companions.lesson_03 import cloud_of_groups, counts_of_prompts
+from lessons.workshop.notebook import check, show, show_diff, trains
 
 show_diff(dr_grpo.compute_advantages, rloo.compute_advantages)
 four = torch.tensor([[1.0, 0, 0, 1]]).double()

@@ -33,9 +33,9 @@ import inspect
 import torch
 
 from algorithms import grpo, ppo
-from lessons.workshop.kit import check, show, trains
-from lessons.workshop.parts import lesson_04
-from lessons.workshop.parts.drawing import bars
+from lessons.workshop.companions import lesson_04
+from lessons.workshop.companions.drawing import bars
+from lessons.workshop.notebook import check, show, trains
 
 ESTIMATORS = {
     "k1": lambda log_u: -log_u,

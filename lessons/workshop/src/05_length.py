@@ -36,8 +36,8 @@ import torch
 from algorithms import dapo, dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import compare_tables
-from lessons.workshop.kit import check, show, show_diff, trains
-from lessons.workshop.parts import lesson_05
+from lessons.workshop.companions import lesson_05
+from lessons.workshop.notebook import check, show, show_diff, trains
 
 C = dr_grpo.Config().max_new_tokens
 

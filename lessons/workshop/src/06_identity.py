@@ -36,9 +36,9 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from algorithms import batch_sigma, dapo, dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import estimators
-from lessons.workshop.float64 import to_float64
-from lessons.workshop.kit import check, knob, say, show, trains
-from lessons.workshop.parts import lesson_06 as figures
+from lessons.experiments.float64 import to_float64
+from lessons.workshop.companions import lesson_06 as figures
+from lessons.workshop.notebook import check, knob, say, show, trains
 from toy_env import arithmetic
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps, sample

@@ -75,8 +75,8 @@ import torch
 from algorithms import dr_grpo, grpo, maxrl
 from lessons import identity
 from lessons.experiments import estimators
-from lessons.workshop.kit import check, say, show
-from lessons.workshop.parts.lesson_07 import needed_over_p
+from lessons.workshop.companions.lesson_07 import needed_over_p
+from lessons.workshop.notebook import check, say, show
 from toy_env import arithmetic
 from toy_env.model import load_policy
 

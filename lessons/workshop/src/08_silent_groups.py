@@ -32,9 +32,9 @@ import torch
 from lessons import identity
 from lessons.clinic import signs
 from lessons.experiments import bigmath
-from lessons.workshop.kit import check, show
-from lessons.workshop.parts import lesson_08
-from lessons.workshop.parts.lesson_08 import tenfold
+from lessons.workshop.companions import lesson_08
+from lessons.workshop.companions.lesson_08 import tenfold
+from lessons.workshop.notebook import check, show
 from toy_env.arithmetic import LEVELS, reward, sample_problems
 from toy_env.model import load_policy
 from toy_env.rollout import sample

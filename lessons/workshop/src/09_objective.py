@@ -34,8 +34,8 @@ from algorithms import dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import controlled_run
 from lessons.experiments.controlled_run import at_progress, run, run_arms, start
-from lessons.workshop.kit import check, knob, show, trains
-from lessons.workshop.parts.lesson_09 import NAMES, grpo_weights, objective
+from lessons.workshop.companions.lesson_09 import NAMES, grpo_weights, objective
+from lessons.workshop.notebook import check, knob, show, trains
 
 for size, factor in ((2, 2), (3, 3 / math.sqrt(2))):
     rewards = torch.tensor(list(product((0.0, 1.0), repeat=size)), dtype=torch.float64)

@@ -40,10 +40,11 @@ import torch
 
 from algorithms import dapo
 from lessons import identity
-from lessons.experiments import compare_tables, grid, paired, shrinkage
-from lessons.workshop.kit import check, knob, trains
-from lessons.workshop.parts import lesson_10
-from lessons.workshop.parts.lesson_10 import capped_redraw, is_mixed, on_two_kinds
+from lessons.experiments import compare_tables, shrinkage
+from lessons.experiments.harness import grid, paired
+from lessons.workshop.companions import lesson_10
+from lessons.workshop.companions.lesson_10 import capped_redraw, is_mixed, on_two_kinds
+from lessons.workshop.notebook import check, knob, trains
 
 G, slots, rng = 8, 100_000, np.random.default_rng(10)
 p = np.array([0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99])

@@ -30,14 +30,15 @@ from itertools import product
 import numpy as np
 
 from algorithms import grpo
-from lessons.experiments import paired, short_answers
-from lessons.experiments.learning import learn
-from lessons.workshop.kit import check, knob, say, show
-from lessons.workshop.parts.drawing import bars
-from lessons.workshop.parts.lesson_11 import rises, seen_to_change, two_curves
+from lessons.experiments import short_answers
+from lessons.experiments.harness import paired
+from lessons.experiments.harness.learning import learn
+from lessons.workshop.companions.drawing import bars
+from lessons.workshop.companions.lesson_11 import rises, seen_to_change, two_curves
+from lessons.workshop.notebook import check, knob, say, show
 from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems
 from toy_env.evaluate import majority_at_k, pass_at_k
-from toy_env.held_out import evaluate
+from toy_env.evaluation import evaluate
 from toy_env.model import load_policy
 
 base, tokenizer = load_policy("base")

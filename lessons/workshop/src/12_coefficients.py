@@ -31,9 +31,9 @@ import torch.nn.functional as F
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import grpo, ppo, reinforce
-from lessons.workshop.float64 import to_float64
-from lessons.workshop.kit import check, knob, trains
-from lessons.workshop.parts import lesson_12
+from lessons.experiments.float64 import to_float64
+from lessons.workshop.companions import lesson_12
+from lessons.workshop.notebook import check, knob, trains
 from toy_env.arithmetic import Problem, reward
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps, sample

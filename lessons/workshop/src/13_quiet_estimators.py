@@ -40,10 +40,10 @@ import torch
 from algorithms import rloo
 from lessons import identity
 from lessons.experiments import estimators, weights
-from lessons.experiments.grid import load_runs, markdown
-from lessons.experiments.paired import difference
-from lessons.workshop.kit import BLUE, ORANGE, check, knob, new_figure, trains
-from lessons.workshop.parts.lesson_13 import batch, limit_in_groups
+from lessons.experiments.harness.grid import load_runs, markdown
+from lessons.experiments.harness.paired import difference
+from lessons.workshop.companions.lesson_13 import batch, limit_in_groups
+from lessons.workshop.notebook import BLUE, ORANGE, check, knob, new_figure, trains
 
 STUDENTS = {task: task for task in weights.TASKS} | {"slips": estimators.SLIPS}
 results = load_runs(estimators.RESULTS)

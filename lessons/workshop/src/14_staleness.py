@@ -41,17 +41,17 @@ from torch.nn.utils import parameters_to_vector
 from algorithms import grpo
 from lessons.experiments import staleness
 from lessons.experiments.estimators import collect
-from lessons.experiments.grid import change, load_runs, markdown
+from lessons.experiments.float64 import to_float64
+from lessons.experiments.harness.grid import change, load_runs, markdown
+from lessons.experiments.losses import LOSSES
 from lessons.experiments.staleness import CISPO, CLIP, OLD, UNWEIGHTED, gap, select
-from lessons.workshop.float64 import to_float64
-from lessons.workshop.kit import check, show, trains
-from lessons.workshop.losses import LOSSES
-from lessons.workshop.parts.lesson_14 import (
+from lessons.workshop.companions.lesson_14 import (
     distance_and_end,
     factor,
     gradient_of,
     passing,
 )
+from lessons.workshop.notebook import check, show, trains
 from toy_env import arithmetic
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps

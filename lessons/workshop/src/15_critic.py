@@ -22,9 +22,15 @@ import torch
 
 from algorithms import ppo
 from lessons.experiments.estimators import collect
-from lessons.experiments.grid import markdown, signed
-from lessons.workshop.kit import check, knob, say, show, trains
-from lessons.workshop.parts.lesson_15 import blame, error, errors_by_lambda, right_steps, slip_of
+from lessons.experiments.harness.grid import markdown, signed
+from lessons.workshop.companions.lesson_15 import (
+    blame,
+    error,
+    errors_by_lambda,
+    right_steps,
+    slip_of,
+)
+from lessons.workshop.notebook import check, knob, say, show, trains
 from toy_env import arithmetic
 from toy_env.arithmetic import is_worked, reward
 from toy_env.model import load_policy

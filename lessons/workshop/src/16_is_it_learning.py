@@ -25,7 +25,7 @@ import json
 from math import erfc, sqrt
 
 from lessons.clinic import score, signs
-from lessons.workshop.kit import check, knob, show
+from lessons.workshop.notebook import check, knob, show
 
 results = signs.results()
 band, runs, patches = results["band"], results["curves"], results["patches"]

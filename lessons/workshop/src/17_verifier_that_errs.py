@@ -26,9 +26,9 @@ import torch
 from algorithms import dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import erring
-from lessons.experiments.grid import change, load_runs, markdown, short
-from lessons.workshop.kit import check, fill, say, show, trains
-from lessons.workshop.parts.lesson_17 import forms, lags, learning
+from lessons.experiments.harness.grid import change, load_runs, markdown, short
+from lessons.workshop.companions.lesson_17 import forms, lags, learning
+from lessons.workshop.notebook import check, fill, say, show, trains
 
 runs = load_runs(erring.RESULTS)
 NONE, BASE, table = erring.NO_ERRORS, erring.BASE, erring.slopes(runs)

@@ -31,15 +31,15 @@ import numpy as np
 import torch
 
 from lessons.experiments import staleness
-from lessons.experiments.grid import load_runs, markdown
+from lessons.experiments.harness.grid import load_runs, markdown
 from lessons.experiments.precision import CORRECTIONS
 from lessons.experiments.staleness import U_4, gap, select, verdicts
-from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, check, new_figure, show, trains
-from lessons.workshop.parts import lesson_18
-from lessons.workshop.parts.drawing import key
-from lessons.workshop.parts.lesson_18 import LOGITS as logits
-from lessons.workshop.parts.lesson_18 import NOISE as noise
-from lessons.workshop.parts.lesson_18 import R, token_logps
+from lessons.workshop.companions import lesson_18
+from lessons.workshop.companions.drawing import key
+from lessons.workshop.companions.lesson_18 import LOGITS as logits
+from lessons.workshop.companions.lesson_18 import NOISE as noise
+from lessons.workshop.companions.lesson_18 import R, token_logps
+from lessons.workshop.notebook import BLUE, GREEN, GREY, ORANGE, check, new_figure, show, trains
 
 runs = load_runs(staleness.RESULTS)
 lengths = torch.tensor([[[len(text)]] for text in lesson_18.TOKENS])

@@ -31,10 +31,11 @@ import numpy as np
 import torch
 
 from algorithms import rloo
-from lessons.experiments import baselines, baselines_tables, paired, shrinkage
-from lessons.experiments.grid import cell, change, load_runs, markdown, select, short
-from lessons.workshop.kit import check, show, trains
-from lessons.workshop.parts.lesson_19 import times_as_noisy, who_brings
+from lessons.experiments import baselines, baselines_tables, shrinkage
+from lessons.experiments.harness import paired
+from lessons.experiments.harness.grid import cell, change, load_runs, markdown, select, short
+from lessons.workshop.companions.lesson_19 import times_as_noisy, who_brings
+from lessons.workshop.notebook import check, show, trains
 
 MEAN, LEFT_OUT = baselines_tables.MEAN, "R, all-right groups left out"
 stages = load_runs(baselines.MEASURED_STAGES)

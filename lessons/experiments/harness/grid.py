@@ -1,0 +1,230 @@
+"""One harness for experiments: runs made in parallel, their results, tables and pages.
+
+An experiment declares what a run is (a frozen dataclass of its settings), which runs there are, and
+a function that makes one run and returns plain data:
+
+    results = results_of(config, train, runs, RESULTS)  # one dictionary for each run
+
+A result holds the settings of its run and the data that `train` returned. OUTPUT/runs has a file
+for every finished run, so that the same command continues where another one stopped.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
+from hashlib import sha256
+from pathlib import Path
+
+from lessons.experiments.harness import paired
+from lessons.experiments.harness.paired import LEVEL
+from lessons.experiments.harness.pool import in_parallel
+
+
+@dataclass
+class GridConfig:
+    """The settings of every experiment."""
+
+    seeds: int = 10  # seeds 0, 1, ... of every arm
+    output: str = ""  # folder for the runs; by default runs/SCRIPT
+    publish: bool = False  # update the committed results
+
+
+class Grid:
+    """The folder of an experiment, with a file for the result of every run."""
+
+    def __init__(self, config: GridConfig, script: str) -> None:
+        self.path = Path(config.output or f"runs/{script}")
+        self.command = f"python lessons/experiments/{script}.py --publish"
+
+    def run(self, function: Callable, runs: Sequence, name: str = "runs") -> list[dict]:
+        """Make the runs that are not in the folder NAME yet. Returns for each of `runs` its
+        settings and what function(run) returned."""
+        folder = self.path / name
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / f"{digest(run)}.json" for run in runs]
+        missing = [i for i, path in enumerate(paths) if not path.is_file()]
+
+        def keep(task: int, result: dict) -> None:
+            i = missing[task]
+            result = asdict(runs[i]) | result
+            text = json.dumps(result, default=lambda array: array.tolist())
+            paths[i].with_suffix(".tmp").write_text(text, "utf-8")
+            paths[i].with_suffix(".tmp").replace(paths[i])  # at any time the file is whole
+
+        in_parallel(function, [(runs[i],) for i in missing], name, keep)
+        return [json.loads(path.read_text("utf-8")) for path in paths]
+
+    def publish(self, path: Path, results: list[dict]) -> None:
+        """Write results into a committed file, a line for each run."""
+        lines = ",\n".join(map(json.dumps, results))
+        text = f'{{"command": "{self.command}", "runs": [\n{lines}\n]}}\n'
+        path.write_text(text, "utf-8")
+        print(f"written: {path}")
+
+
+def digest(run) -> str:
+    """A name for the settings of a run."""
+    return sha256(json.dumps(asdict(run)).encode()).hexdigest()[:16]
+
+
+def results_of(config: GridConfig, function: Callable, runs: Sequence, path: Path) -> list[dict]:
+    """The results of an experiment that has one grid; with --publish also written to the committed
+    file at `path`."""
+    grid = Grid(config, path.stem)
+    results = grid.run(function, runs)
+    if config.publish:
+        grid.publish(path, results)
+    return results
+
+
+def load_runs(path: Path) -> list[dict]:
+    """The runs of a file of results: their settings and what was measured."""
+    return json.loads(path.read_text("utf-8"))["runs"]
+
+
+def rounded(data: dict) -> dict:
+    """The same plain data with its floats to 4 significant digits."""
+    return json.loads(json.dumps(data), parse_float=lambda text: float(f"{float(text):.4g}"))
+
+
+def compact(value, levels: int) -> str:
+    """JSON with a line for each entry of the first levels, which holds all that is below it, and
+    for each dictionary in a list there."""
+    if levels and isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n" + ",\n".join(map(json.dumps, value)) + "\n]"
+    if not levels or not isinstance(value, dict):
+        return json.dumps(value)
+    entries = [f"{json.dumps(name)}: {compact(item, levels - 1)}" for name, item in value.items()]
+    return "{\n" + ",\n".join(entries) + "\n}"
+
+
+# ---------------------------------------------------------------------- settings and predictions
+
+
+def defaults(run_class: type) -> dict:
+    """The settings of a run that have a default."""
+    return {
+        field.name: field.default for field in fields(run_class) if field.default is not MISSING
+    }
+
+
+def select(runs: list[dict], settings: dict) -> list[dict]:
+    """The runs with these settings, by seed."""
+    chosen = [run for run in runs if settings.items() <= run.items()]
+    return sorted(chosen, key=lambda run: run["seed"])
+
+
+def with_gaps(runs: list[dict], predictions: Iterable[tuple], gap: Callable) -> list[tuple]:
+    """Predictions for `judge`, from bounds, a sentence, pairs of settings and, if need be, what
+    is compared: their gaps are gap(runs, one, other, what)."""
+    return [
+        (bounds, sentence, [gap(runs, *pair, *what) for pair in pairs])
+        for bounds, sentence, pairs, *what in predictions
+    ]
+
+
+def judge(predictions: list[tuple]) -> dict[str, tuple[bool, str]]:
+    """By the sentence of each prediction True if it held, and its numbers. A prediction is ((low,
+    high), sentence, gaps): all gaps lie between two bounds, in hundredths."""
+    outcomes = {}
+    for (low, high), sentence, gaps in predictions:
+        held = all(low <= 100 * each["difference"] <= high for each in gaps)
+        outcomes[sentence] = held, "; ".join(map(change, gaps))
+    return outcomes
+
+
+def verdict_table(outcomes: dict[str, tuple[bool, str]]) -> str:
+    """Predictions and their outcomes."""
+    rows = []
+    for sentence, (held, numbers) in outcomes.items():
+        rows.append([sentence, f"{'held' if held else '**did not hold**'}: {numbers}"])
+    return markdown(["predicted, before the runs", "outcome"], rows)
+
+
+def against(table: dict[str, dict[str, list]], base: str, alone: str = "") -> dict[str, dict]:
+    """The numbers of a table, from the values of each cell by seed: a mean, and its difference
+    ("gap") from the base's row in the same column. The differences are one family, corrected by
+    Holm if scipy is installed; those of a column that stands alone are not in it."""
+    numbers, family = {row: {} for row in table}, []
+    for row, columns in table.items():
+        for column, values in columns.items():
+            gap = paired.difference(values, table[base][column])
+            numbers[row][column] = paired.estimate(values) | {"gap": gap}
+            if row != base and column != alone:
+                family.append(gap)
+    if paired.stats:
+        paired.holm(family)
+    return numbers
+
+
+# ---------------------------------------------------------------------- tables and pages
+
+
+def short(value: float, digits: int = 3) -> str:
+    """A number without the 0 in front: .926"""
+    return re.sub(r"^(-?)0\.", r"\1.", f"{value:,.{digits}f}")
+
+
+def signed(value: float, digits: int = 1) -> str:
+    """A number with its sign: +1.2 or −1.2"""
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def cell(number: dict, digits: int = 3) -> str:
+    """A mean with its interval: ".926 [.919, .932]"."""
+    mean = short(number["mean"], digits)
+    if not number["interval"]:
+        return mean
+    low, high = (short(end, digits) for end in number["interval"])
+    return f"{mean} [{low}, {high}]"
+
+
+def change(comparison: dict, digits: int = 1, scale: float = 100) -> str:
+    """A difference with its interval, "+1.2 [+0.3, +2.1]", times the scale; bold if p < .05 after
+    correction."""
+    mean = round(scale * comparison["difference"], digits) + 0.0  # + 0.0 turns -0.0 into 0.0
+    text = signed(mean, digits)
+    if comparison["interval"]:
+        text += f" [{', '.join(signed(scale * end, digits) for end in comparison['interval'])}]"
+    return f"**{text}**" if comparison.get("p_holm", 1) < LEVEL else text
+
+
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    """A table as GitHub reads it."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def note(seeds: list, comparisons: list[dict], more: str = "") -> str:
+    """The sentence below a table: how many seeds it has, and how many comparisons are bold."""
+    bold = sum(comparison["p_holm"] < LEVEL for comparison in comparisons)
+    return f"{len(seeds)} seeds{more}; {bold} of {len(comparisons)} comparisons are bold."
+
+
+def gaps_table(heading: str, numbers: dict[str, dict], base: str) -> str:
+    """What `against` returns: the base's means, and the others' differences from them."""
+    rows = []
+    for row, columns in numbers.items():
+        if row == base:
+            rows.append([row, *map(cell, columns.values())])
+        else:
+            rows.append([row, *(change(number["gap"]) for number in columns.values())])
+    return markdown([heading, *numbers[base]], rows)
+
+
+def into_page(page: str, texts: dict[str, str]) -> str:
+    """The page with each text put between its two comments, <!-- name --> and <!-- /name -->.
+    Raises ValueError if the page lacks them."""
+    for name, text in texts.items():
+        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        before, rest = page.split(start)
+        _, after = rest.split(end)
+        page = f"{before}{start}\n{text}\n{end}{after}"
+    return page
+
+
+def write_pages(texts: dict[Path, dict[str, str]]) -> None:
+    """Put texts into pages: by the path of the page and the name of the place."""
+    for path, places in texts.items():
+        path.write_text(into_page(path.read_text("utf-8"), places), "utf-8")

@@ -1,0 +1,93 @@
+"""The toy of lesson 13, and the right answers and usual mistakes of its exercises."""
+
+from functools import partial
+
+import numpy as np
+
+
+def batch(p, spread, seed=0) -> tuple:
+    """Rewards (32, 40) and scores (32, 40, 33) of 32 policies. A score is R - p in its first entry,
+    and noise in all: with this standard deviation if R = 0, and .5 if R = 1."""
+    rng = np.random.default_rng(seed)
+    R = (rng.random((32, 40)) < p) * 1.0
+    scores = rng.normal(size=(32, 40, 33)) * np.where(R, 0.5, spread)[..., None]
+    scores[..., 0] += R - p
+    return R, scores
+
+
+def update(R, b, scores) -> np.ndarray:
+    """(32, 33): the mean over the first 8 completions."""
+    return np.einsum("ij,ijk->ik", (R - b)[:, :8], scores[:, :8]) / 8
+
+
+# Exercises; `notebook.check` explains the keys of CHECKS
+
+
+def limit_in_groups(p, G, variance=lambda p, G: p * (1 - p) / (G - 1), twice=1):
+    """The ratio of squared lengths at which the mean of the others is as noisy as nothing; with
+    another variance of that mean, or not counted twice, a wrong one."""
+    q, v = 1 - p, variance(p, G)
+    return p * (1 - q**2 - twice * v) / (q * (p**2 + v))
+
+
+def weighted(rewards, scores, power=1.0):
+    """The mean reward, each completion weighted by a power of its squared score length."""
+    return np.average(rewards, weights=(scores**2).sum(axis=1) ** power)
+
+
+CHECKS = {
+    "13.1": {
+        "expected": limit_in_groups,
+        "inputs": [{"p": 0.5, "G": 2}, {"p": 0.2, "G": 5}, {"p": 0.7, "G": 8}],
+        "mistakes": {
+            "1 + 1/q holds for a constant b; this one varies": lambda p, G: 1 + 1 / (1 - p),
+            "b is the mean of the G − 1 others": partial(
+                limit_in_groups, variance=lambda p, G: p * (1 - p) / G
+            ),
+            "(1 − b)² has the variance in its mean, too": partial(limit_in_groups, twice=0),
+        },
+    },
+    "13.2": {
+        "expected": weighted,
+        "inputs": [
+            {
+                "rewards": np.array([1.0, 0, 0, 1]),
+                "scores": np.array([[x, -1.0], [0.5, x], [2.0, 0.0], [1.0, 1.0]]),
+            }
+            for x in (3, -0.5)
+        ],
+        "mistakes": {
+            "that is p: every completion counts alike": partial(weighted, power=0),
+            "the lengths are to be squared": partial(weighted, power=0.5),
+        },
+    },
+}
+
+
+def mean_success(baseline) -> list[float]:
+    """The mean p over two prompts, of 32 policies each: wrong scores are three times as long in
+    one, and a third as long in the other. The baseline is of 32 other completions; steps of .2."""
+    curves = []
+    for spread in (1.5, 0.17):
+        z = np.full((32, 1), -2.2)
+        for seed in range(61):
+            p = 1 / (1 + np.exp(-z))
+            curves.append(p.mean())
+            R, scores = batch(p, spread, seed)
+            b = [[baseline(*others)] for others in zip(R[:, 8:], scores[:, 8:])]
+            step = update(R, b, scores)
+            z = z + 0.2 * step[:, :1] / (np.linalg.norm(step, axis=1)[:, None] + 1e-9)
+    return np.reshape(curves, (2, 61)).mean(axis=0)
+
+
+TRAINED = {
+    "13.2": {
+        "curve": mean_success,
+        "right": "b* (right)",
+        "mistakes": {
+            "b = 0": lambda rewards, scores: 0.0,
+            "b = p": partial(weighted, power=0),
+        },
+        "labels": ("updates of one length", "success probability p"),
+    }
+}

@@ -1,0 +1,542 @@
+"""The group methods: advantages, clip, KL and aggregation by hand; expected gradients by
+enumeration; which numbers meet which rows in training.
+
+The ratio of GSPO and the weight of CISPO are in test_side_rungs.py.
+"""
+
+import math
+from itertools import product
+
+import pytest
+import torch
+from conftest import build_tiny_model, is_right
+from enumeration import as_rollout, every_completion, flat_gradient, probability
+
+from algorithms import batch_sigma, cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, rloo
+from lessons import identity
+from lessons.experiments.float64 import to_float64
+from toy_env.arithmetic import held_out_problems, reward
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps, sample
+from toy_env.run import Run
+
+GROUP_METHODS = [grpo, dr_grpo, dapo, rloo, maxrl, batch_sigma, gspo, cispo]
+WITH_KL = [grpo, dr_grpo, rloo, maxrl, batch_sigma, gspo]
+WITH_SIGMA = [grpo, dapo, gspo, cispo]
+WITH_TOKEN_MEAN = [ppo, dapo, cispo]
+WITH_DYNAMIC_SAMPLING = [dapo, cispo]
+GROUP_SIZES = [2, 3, pytest.param(4, marks=pytest.mark.slow)]
+
+
+def loss_of(script, logps, *, old_logps=None, ref_logps=None, advantages, mask, **settings):
+    """The script's policy_loss: by default on-policy, without KL, and for GSPO with DAPO's clip."""
+    if script is gspo:
+        settings = {"clip_eps_low": 0.2, "clip_eps_high": 0.28} | settings
+    inputs = {
+        "logps": logps,
+        "old_logps": logps.detach() if old_logps is None else old_logps,
+        "mask": mask,
+    }
+    if script in WITH_KL:
+        settings = {"kl_coef": 0.0} | settings
+        inputs["ref_logps"] = logps.detach() if ref_logps is None else ref_logps
+    return script.policy_loss(**inputs, advantages=advantages, config=script.Config(**settings))
+
+
+def loss_and_gradient(script, logps, **inputs) -> tuple[float, torch.Tensor]:
+    """The loss, and its gradient for each log-probability."""
+    logps = logps.detach().clone().requires_grad_()
+    loss = loss_of(script, logps, **inputs)
+    return loss.item(), torch.autograd.grad(loss, logps)[0]
+
+
+# Advantages
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("rewards", "over_sigma", "centred", "leave_one_out", "over_mean"),
+    [  # advantages in the order of the rewards, the highest first
+        ([1, 0, 0, 0], (3**0.5, -(3**-0.5)), (3 / 4, -1 / 4), (1, -1 / 3), (3, -1)),
+        ([1, 1, 0, 0], (1, -1), (1 / 2, -1 / 2), (2 / 3, -2 / 3), (1, -1)),
+        ([0, 1, 1, 1], (3**-0.5, -(3**0.5)), (1 / 4, -3 / 4), (1 / 3, -1), (1 / 3, -1)),
+        ([1, 0], (1, -1), (1 / 2, -1 / 2), (1, -1), (1, -1)),
+        ([0] * 7 + [1], (7**0.5, -(7**-0.5)), (7 / 8, -1 / 8), (1, -1 / 7), (7, -1)),
+        ([3, 1, -1], (1.5**0.5, 0, -(1.5**0.5)), (2, 0, -2), (3, 0, -3), (2, 0, -2)),
+    ],
+)
+def test_advantages_by_hand(rewards, over_sigma, centred, leave_one_out, over_mean, dtype):
+    levels = sorted(set(rewards), reverse=True)
+    expected = dict.fromkeys(WITH_SIGMA, over_sigma) | {
+        dr_grpo: centred,
+        rloo: leave_one_out,
+        maxrl: over_mean,
+        batch_sigma: over_sigma,  # of a batch of one group
+    }
+    for script, advantages in expected.items():
+        by_hand = [[advantages[levels.index(reward)] for reward in rewards]]
+        ours = script.compute_advantages(rewards=torch.tensor([rewards], dtype=dtype))
+        torch.testing.assert_close(ours, torch.tensor(by_hand, dtype=dtype))
+
+
+@pytest.mark.parametrize("script", GROUP_METHODS)
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.1, -1.0, 1e6 + 0.1])
+def test_silent_groups_get_exactly_zero(script, value):
+    """Also where the mean of equal floats is off by rounding, which a tiny sigma would magnify."""
+    if script is batch_sigma and value not in (0, 1):
+        pytest.skip("one sigma for all groups; its floor is made for rewards of 0 and 1")
+    for G in (2, 7, 64):
+        advantages = script.compute_advantages(rewards=torch.full((3, G), value))
+        assert advantages.isfinite().all()
+        if script in WITH_SIGMA or value in (0, 1):
+            assert (advantages == 0).all()
+        assert advantages.abs().max() <= max(1, abs(value)) * 1e-6
+
+
+@pytest.mark.parametrize("script", GROUP_METHODS)
+def test_advantages_stay_with_their_group(script):
+    """Row by row the same as for each group alone (except for the sigma of the batch); shuffling
+    the completions of a group shuffles its advantages."""
+    torch.manual_seed(0)
+    rewards = (torch.rand(20, 6) < 0.4).float()
+    advantages = script.compute_advantages(rewards=rewards)
+    for i in range(20 if script is not batch_sigma else 0):
+        torch.testing.assert_close(
+            advantages[i : i + 1], script.compute_advantages(rewards=rewards[i : i + 1])
+        )
+    order = torch.randperm(6)
+    torch.testing.assert_close(
+        script.compute_advantages(rewards=rewards[:, order]), advantages[:, order]
+    )
+
+
+# Clip
+
+
+@pytest.mark.parametrize(
+    "script", [ppo, *(script for script in GROUP_METHODS if script is not cispo)]
+)
+@pytest.mark.parametrize(
+    ("advantage", "ratio", "objective"),
+    [
+        (1.0, 0.5, 0.5),
+        (1.0, 1.25, None),
+        (1.0, 1.5, None),
+        (-1.0, 0.5, -0.8),
+        (-1.0, 1.5, -1.5),
+        (2.0, 0.9, 1.8),
+    ],
+)
+def test_clip_in_all_quadrants(script, advantage, ratio, objective):
+    """For one token the objective is min(rho A, clip(rho) A), and its gradient rho A unless it is
+    clipped. The range ends at 1.2, and at 1.28 for DAPO and GSPO."""
+    if objective is None:
+        objective = min(ratio, 1.28 if script in (dapo, gspo) else 1.2)
+    logps = torch.tensor([[math.log(ratio)]], dtype=torch.float64)
+    loss, gradient = loss_and_gradient(
+        script,
+        logps,
+        old_logps=torch.zeros_like(logps),
+        ref_logps=logps,
+        advantages=torch.full_like(logps, advantage),
+        mask=torch.tensor([[True]]),
+        max_new_tokens=1,
+    )
+    assert -loss == pytest.approx(objective)
+    slope = ratio * advantage if objective == ratio * advantage else 0
+    assert -gradient.item() == pytest.approx(slope)
+
+
+# Aggregation
+
+
+def ragged():
+    """Log-probabilities -1, -2, ..., advantages 2, -1 and 3, and the mask of three completions of
+    1, 4 and 2 tokens."""
+    logps = -torch.arange(1.0, 13.0, dtype=torch.float64).view(3, 4)
+    mask = torch.tensor([[True, False, False, False], [True] * 4, [True, True, False, False]])
+    return logps, torch.tensor([[2.0], [-1.0], [3.0]]), mask
+
+
+@pytest.mark.parametrize("script", [ppo, *GROUP_METHODS])
+def test_weight_of_a_token(script):
+    """On-policy, the gradient for a log-probability is -A times the weight of its token, by
+    hand."""
+    logps, advantages, mask = ragged()
+    weights = [1 / 30] * 3  # 1 / (B C), C = max_new_tokens = 10
+    if script in (grpo, gspo):
+        weights = [1 / 3, 1 / 12, 1 / 6]  # 1 / (B |y|)
+    elif script in WITH_TOKEN_MEAN:
+        weights = [1 / 7] * 3  # 1 / all tokens
+    _, gradient = loss_and_gradient(
+        script, logps, advantages=advantages, mask=mask, max_new_tokens=10
+    )
+    expected = -advantages * torch.tensor(weights).unsqueeze(1) * mask
+    torch.testing.assert_close(gradient, expected.double(), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("script", [ppo, *GROUP_METHODS])
+@pytest.mark.parametrize("garbage", [0.0, -50.0, 30.0])
+def test_padding_changes_nothing(script, garbage):
+    """The log-probabilities and the width of the padding change neither the loss nor the gradient,
+    which is 0 there."""
+    logps, advantages, mask = ragged()
+    settings = {"advantages": advantages, "max_new_tokens": 10}
+    loss, gradient = loss_and_gradient(script, logps, old_logps=logps - 0.1, mask=mask, **settings)
+    assert gradient[mask].all() and not gradient[~mask].any()
+    wide, wide_mask, wide_old = (
+        torch.cat([x, torch.zeros(3, 2).to(x)], dim=1) for x in (logps, mask, logps - 0.1)
+    )  # fmt: skip
+    wide = torch.where(wide_mask, wide, garbage)
+    wide_loss, wide_gradient = loss_and_gradient(
+        script, wide, old_logps=wide_old, mask=wide_mask, **settings
+    )
+    assert wide_loss == pytest.approx(loss, rel=1e-12)
+    torch.testing.assert_close(wide_gradient[:, :4], gradient)
+    assert not wide_gradient[:, 4:].any()
+
+
+@pytest.mark.parametrize("script", [ppo, *GROUP_METHODS])
+def test_a_row_with_an_empty_mask_adds_nothing(script):
+    """To the loss or its gradient, however far it is from its old log-probabilities; a mean over
+    completions counts it."""
+    logps, advantages, mask = ragged()
+    settings = {"max_new_tokens": 10} | ({"kl_coef": 0.5} if script in WITH_KL else {})
+    inputs = {"old_logps": logps - 0.1, "ref_logps": logps + 0.3, "mask": mask}
+    loss, gradient = loss_and_gradient(script, logps, advantages=advantages, **inputs, **settings)
+    logps = torch.cat([logps, torch.full((1, 4), -2.0)])
+    apart = torch.tensor([[0.1], [0.1], [0.1], [18.0]], dtype=torch.float64)
+    inputs = {"old_logps": logps - apart, "ref_logps": logps + 0.3}
+    inputs["mask"] = torch.cat([mask, torch.zeros(1, 4).bool()])
+    advantages = torch.cat([advantages, torch.tensor([[5.0]])])
+    with_row, gradient_with_row = loss_and_gradient(
+        script, logps, advantages=advantages, **inputs, **settings
+    )
+    factor = 1 if script in WITH_TOKEN_MEAN else 3 / 4
+    assert with_row == pytest.approx(factor * loss, rel=1e-12)
+    torch.testing.assert_close(gradient_with_row, torch.cat([factor * gradient, torch.zeros(1, 4)]))
+
+
+@pytest.mark.parametrize("script", GROUP_METHODS)
+def test_a_batch_of_empty_masks_has_loss_0(script):
+    """As overlong filtering can leave one."""
+    logps, empty = torch.full((2, 3), -1.0), torch.zeros(2, 3).bool()
+    loss, gradient = loss_and_gradient(script, logps, advantages=torch.ones(2, 1), mask=empty)
+    assert loss == 0 and not gradient.any()
+
+
+# KL
+
+
+@pytest.mark.parametrize("script", WITH_KL)
+def test_gradient_of_k3(script):
+    """At one position, over the whole vocabulary: E_pi[grad k3] = grad KL(ref || pi), which is 0
+    at pi = ref. The value of k3 is unbiased for KL(pi || ref)."""
+    torch.manual_seed(0)
+    logits = torch.randn(6, dtype=torch.float64, requires_grad=True)
+    reference = torch.randn(6, dtype=torch.float64).log_softmax(dim=0)
+    settings = {
+        "advantages": torch.zeros(1, 1),
+        "mask": torch.ones(1, 1).bool(),
+        "kl_coef": 1.0,
+        "max_new_tokens": 1,
+    }
+    for ref_logps, same in ((reference, False), (logits.detach().log_softmax(dim=0), True)):
+        pi = logits.log_softmax(dim=0)
+        expected = sum(
+            pi[v].detach().exp()
+            * loss_of(script, pi[v].view(1, 1), ref_logps=ref_logps[v].view(1, 1), **settings)
+            for v in range(6)
+        )
+        kl_value = (pi.exp() * (pi - ref_logps)).sum()
+        assert expected.item() == pytest.approx(kl_value.item(), abs=1e-12)
+        (gradient,) = torch.autograd.grad(expected, logits, retain_graph=True)
+        forward = torch.autograd.grad((ref_logps.exp() * (ref_logps - pi)).sum(), logits)[0]
+        torch.testing.assert_close(gradient, forward, rtol=1e-9, atol=1e-12)
+        assert (gradient.abs().max() < 1e-12) == same
+
+
+@pytest.mark.parametrize("script", WITH_KL)
+def test_kl_is_weighted_like_the_rest(script):
+    """Where k3 is 1 - log 2 for every token, the loss is kl_coef * k3 times the sum of the
+    weights."""
+    logps, advantages, mask = ragged()
+    inputs = {"ref_logps": logps + math.log(2), "advantages": 0 * advantages, "mask": mask}
+    loss = loss_of(script, logps, **inputs, kl_coef=0.5, max_new_tokens=10)
+    weights = 1 if script in WITH_SIGMA else 7 / 30
+    assert loss.item() == pytest.approx(0.5 * (1 - math.log(2)) * weights)
+
+
+# Expectations
+
+
+@pytest.fixture(scope="module")
+def enumerated():
+    """A policy, its 7 completions of 1 or 2 tokens, their rewards, the success probability p and
+    its gradient."""
+    policy = to_float64(build_tiny_model(vocab_size=3))
+    completions = every_completion(vocab_size=3, limit=2)
+    rewards = torch.tensor([float(ids in ([2], [0, 1], [1, 2])) for ids in completions]).double()
+    p = sum(probability(policy, ids) * r for ids, r in zip(completions, rewards))
+    assert len(completions) == 7 and 0.1 < p.item() < 0.9
+    slope = flat_gradient(p, policy)
+    assert slope.norm() > 0.01
+    return policy, completions, rewards, p.item(), slope
+
+
+def expected_gradient(script, policy, completions, rewards, G: int) -> torch.Tensor:
+    """Minus the expected gradient of the script's loss, over all groups of G completions."""
+    pi = torch.stack([probability(policy, ids) for ids in completions]).detach()
+    rollout = as_rollout(completions)
+    logps = completion_logps(policy, rollout, temperature=1.0)
+    groups = torch.tensor(list(product(range(len(completions)), repeat=G)))  # (n, G)
+    chances = pi[groups].prod(dim=1)
+    assert chances.sum().item() == pytest.approx(1, abs=1e-12)
+    advantages = script.compute_advantages(rewards=rewards[groups])
+    total = sum(
+        chance
+        * loss_of(
+            script,
+            logps[group],
+            advantages=a.view(-1, 1),
+            mask=rollout.mask[group],
+            max_new_tokens=2,
+        )
+        for chance, group, a in zip(chances, groups, advantages)
+        if a.any()
+    )
+    return flat_gradient(-total, policy)
+
+
+@pytest.mark.parametrize("G", GROUP_SIZES)
+@pytest.mark.parametrize("script", [dr_grpo, rloo, maxrl])
+def test_expected_gradient(script, G, enumerated):
+    """The gradient of the success probability p over max_new_tokens = 2, times (G-1)/G for Dr.
+    GRPO, 1 for RLOO, and 1 + q + ... + q^(G-2) for MaxRL, the series of log p cut off after G-1
+    terms."""
+    policy, completions, rewards, p, slope = enumerated
+    q = 1 - p
+    factor = {dr_grpo: (G - 1) / G, rloo: 1, maxrl: {2: 1, 3: 1 + q, 4: 1 + q + q**2}[G]}[script]
+    ours = expected_gradient(script, policy, completions, rewards, G)
+    torch.testing.assert_close(ours, factor * slope / 2, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("G", GROUP_SIZES)
+def test_order_of_maxrl(G, enumerated, monkeypatch):
+    """With an advantage of -1 in all-wrong groups it has one term more, q^(G-1), as in the paper's
+    theorem and the script's docstring."""
+    policy, completions, rewards, p, slope = enumerated
+    honest = maxrl.compute_advantages
+
+    def with_all_wrong(rewards):
+        return torch.where(rewards.any(dim=1, keepdim=True), honest(rewards=rewards), -1.0)
+
+    monkeypatch.setattr(maxrl, "compute_advantages", with_all_wrong)
+    order_g = sum((1 - p) ** j for j in range(G)) * slope
+    ours = expected_gradient(maxrl, policy, completions, rewards, G)
+    torch.testing.assert_close(ours, order_g / 2, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("script", WITH_SIGMA)
+@pytest.mark.parametrize("G", GROUP_SIZES)
+def test_expected_gradient_with_sigma(script, G):
+    """w_G(p) times the gradient of p, where all completions have one token.
+
+    With unequal lengths the 1/|y| of GRPO spoils this: its update climbs no function of p. DAPO's
+    update is GRPO's as long as silent groups count with weight 0.
+    """
+    policy = to_float64(build_tiny_model(vocab_size=5))
+    completions = [[v] for v in range(5)]
+    rewards = torch.tensor([1.0, 1, 0, 1, 0]).double()
+    p = sum(probability(policy, ids) * r for ids, r in zip(completions, rewards))
+    assert 0.02 < p.item() < 0.98
+    expected = identity.weight("GRPO", p.item(), G) * flat_gradient(p, policy)
+    ours = expected_gradient(script, policy, completions, rewards, G)
+    torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_the_identity():
+    """On the shipped base, for k = 1..7 right of 8: minus the gradient is sigma (GRPO) or sigma^2
+    (Dr. GRPO) times the mean score of the right minus that of the wrong, to 1e-12 in float64.
+    GRPO's scores carry 1/|y|, Dr. GRPO's the constant 1/C."""
+    policy, tokenizer = load_policy("base")
+    policy, G, C = to_float64(policy), 8, 40
+    problem = held_out_problems(1, levels=[2])[0]
+    generator = torch.Generator().manual_seed(1)
+    rollout = sample(policy, tokenizer, [problem.prompt], 64, C, 1.0, generator)
+    rewards = torch.tensor([reward(problem, text) for text in rollout.texts])
+    rows = torch.cat([(rewards == value).nonzero().flatten()[:7] for value in (1, 0)])
+    rollout, rewards = rollout[rows], rewards[rows].double()
+    assert rewards.tolist() == [1] * 7 + [0] * 7
+    lengths = rollout.mask.sum(dim=1).double()
+    assert len(set(lengths.tolist())) > 1
+    logps = completion_logps(policy, rollout, temperature=1.0)
+    scores = torch.stack([flat_gradient(row.sum(), policy, retain=True) for row in logps])
+    for k in range(1, G):
+        group = torch.arange(7 - k, 7 + G - k)  # k right ones and G - k wrong ones
+        sigma = math.sqrt(k * (G - k)) / G
+        for script, factor, divisor in (
+            (grpo, sigma, lengths),
+            (dr_grpo, sigma**2, 0 * lengths + C),
+        ):
+            advantages = script.compute_advantages(rewards=rewards[group].view(1, G)).view(G, 1)
+            inputs = {"advantages": advantages, "mask": rollout.mask[group]}
+            loss = loss_of(script, logps[group], **inputs, max_new_tokens=C)
+            gradient = flat_gradient(-loss, policy, retain=True)
+            weighted = scores[group] / divisor[group].unsqueeze(1)
+            contrast = weighted[:k].mean(dim=0) - weighted[k:].mean(dim=0)
+            error = (gradient - factor * contrast).norm() / gradient.norm()
+            assert error.item() < 1e-12, (script.__name__, k)
+
+
+# Training
+
+
+@pytest.mark.parametrize("script", GROUP_METHODS)
+def test_advantages_meet_their_rows(script, train, spy, tokenizer):
+    """In every minibatch an advantage is above 0 where the row's text answers the row's prompt,
+    below 0 where it does not, and 0 in silent groups only. In step 1 the reference is the policy
+    that sampled, so its log-probabilities are the recorded ones."""
+    passes, losses = spy(script, "completion_logps"), spy(script, "policy_loss")
+    train(script, prompts_per_step=12, group_size=6, num_minibatches=3, levels=(1, 2))
+    minibatches = [call.args[1] for call in passes if call.result.requires_grad]
+    assert len(minibatches) == len(losses) == 2 * 3
+    positive = negative = 0
+    for minibatch, inputs in zip(minibatches, losses):
+        assert torch.equal(inputs.old_logps, minibatch.old_logps)
+        prompts = tokenizer.batch_decode(minibatch.prompt_ids, skip_special_tokens=True)
+        advantages = inputs.advantages.flatten().tolist()
+        for prompt, text, advantage in zip(prompts, minibatch.texts, advantages, strict=True):
+            if advantage == 0:
+                assert script not in WITH_DYNAMIC_SAMPLING
+            else:
+                assert (advantage > 0) == is_right(prompt, text)
+            positive += advantage > 0
+            negative += advantage < 0
+    assert positive > 30 and negative > 30
+    for inputs in losses[:3] if script in WITH_KL else []:
+        torch.testing.assert_close(inputs.ref_logps, inputs.old_logps, atol=1e-4, rtol=0)
+
+
+def test_the_ratio_leaves_1_in_a_second_epoch(train):
+    """With one update a batch every ratio is 1 and nothing is clipped. In a second epoch over the
+    same batch both move."""
+    settings = {"num_minibatches": 1, "warmup_steps": 0, "learning_rate": 1e-3}
+    once, twice = (train(grpo, f"run-{epochs}", epochs=epochs, **settings)[-1] for epochs in (1, 2))
+    assert once["ratio_deviation"] < 1e-4 and once["clipped_up"] == once["clipped_down"] == 0
+    assert abs(once["loss"] - 0.04 * once["kl"]) < 0.04 * once["kl"] + 1e-3  # only the KL term
+    assert twice["ratio_deviation"] > 0.01 and twice["clipped_up"] + twice["clipped_down"] > 0
+    assert once["kl"] > 0
+
+
+# Dynamic sampling and overlong completions, in DAPO and CISPO
+
+
+@pytest.mark.parametrize("script", WITH_DYNAMIC_SAMPLING)
+def test_overlong_penalty_by_hand(script):
+    """Limit 56, buffer 8: none up to 48 tokens, then an eighth for each (Eq. 13). Without a buffer
+    there is no penalty."""
+    mask = torch.arange(56) < torch.tensor([4, 48, 49, 52, 56]).unsqueeze(1)
+    for buffer, expected in ((8, [0, 0, -0.125, -0.5, -1]), (0, [0] * 5)):
+        config = script.Config(max_new_tokens=56, overlong_buffer=buffer)
+        assert script.overlong_penalty(mask=mask, config=config).tolist() == expected
+
+
+@pytest.mark.parametrize("script", WITH_DYNAMIC_SAMPLING)
+def test_is_kept_by_hand(script):
+    correct = torch.tensor([[1.0, 1, 1], [1, 0, 1], [0, 0, 0], [0, 0, 1]])
+    assert script.is_kept(correct, script.Config()).tolist() == [False, True, False, True]
+    assert script.is_kept(correct, script.Config(dynamic_sampling=False)).all()
+
+
+@pytest.fixture
+def train_on_verdicts(train, spy, monkeypatch, tokenizer):
+    """train_on_verdicts(script, verdict, **settings) trains on verdict(prompt), 1 or 0 for each of
+    4 completions, in place of the verifier's rewards. Returns the rewards that advantages were
+    computed from, the calls of `log`, and the metrics."""
+
+    def train_script(script, verdict, **settings):
+        collect, judged, logged = script.collect, spy(script, "compute_advantages"), spy(Run, "log")
+
+        def collect_and_judge(*args):
+            rollout, rewards = collect(*args)
+            prompts = tokenizer.batch_decode(rollout.prompt_ids, skip_special_tokens=True)[::4]
+            return rollout, torch.tensor([verdict(x) for x in prompts], dtype=rewards.dtype)
+
+        monkeypatch.setattr(script, "collect", collect_and_judge)
+        rows = train(script, prompts_per_step=6, **{"num_minibatches": 2, "steps": 1} | settings)
+        return [call.rewards for call in judged], logged, rows
+
+    return train_script
+
+
+@pytest.mark.parametrize("script", WITH_DYNAMIC_SAMPLING)
+@pytest.mark.parametrize(
+    "settings", [{}, {"overlong_buffer": 24}, {"max_draws": 1}, {"dynamic_sampling": False}]
+)
+def test_dynamic_sampling(script, settings, train_on_verdicts, spy):
+    """Level 1 all right, level 2 all wrong, levels 3 and 4 mixed: only the latter are trained on, P
+    of them, with their own completions, and no batch is drawn that is not needed. All-right groups
+    whose rewards differ by the overlong penalty are dropped all the same. With one draw at most
+    there are fewer groups; without dynamic sampling silent groups stay."""
+    verdicts = {1: [1, 1, 1, 1], 2: [0, 0, 0, 0], 3: [1, 0, 0, 0], 4: [1, 1, 0, 1]}
+    passes = spy(script, "completion_logps")
+    settings = {"overlong_buffer": 0} | settings
+    (rewards,), (logged,), (row,) = train_on_verdicts(
+        script, lambda prompt: verdicts[prompt.count("+") + prompt.count("-")], **settings
+    )
+    _, _, drawn, correct = logged.args  # discarded groups are logged too
+    mixed = correct.sum(dim=1) % 4 != 0
+    if "max_draws" in settings or "dynamic_sampling" in settings:
+        assert len(correct) == 6 > mixed.sum() > 0
+    else:
+        assert len(correct) % 6 == 0 and mixed.sum() >= 6 > mixed[:-6].sum()
+    assert len(drawn) == 4 * len(correct) == row["sampled"]
+    if not settings.get("dynamic_sampling", True):
+        mixed[:] = True
+    kept = mixed.nonzero().flatten()[:6]  # in the order of drawing
+    lengths = drawn.mask.sum(dim=1).view(-1, 4)[kept]
+    penalty = lengths / 24 if settings["overlong_buffer"] else 0
+    torch.testing.assert_close(rewards, 2 * correct[kept] - 1 - penalty)  # 1 or -1, Eq. 7
+
+    def recorded(rollout, rows) -> list[tuple]:
+        logps = [rollout.old_logps[row][rollout.mask[row]].tolist() for row in rows]
+        return sorted((rollout.texts[row], *numbers) for row, numbers in zip(rows, logps))
+
+    trained = [call.args[1] for call in passes if call.result.requires_grad]
+    expected = recorded(drawn, [4 * group + i for group in kept.tolist() for i in range(4)])
+    assert sorted(pair for part in trained for pair in recorded(part, range(len(part)))) == expected
+
+
+@pytest.mark.filterwarnings("ignore:std")  # torch warns of a standard deviation over no group
+def test_dynamic_sampling_stops_at_max_draws(train_on_verdicts):
+    """A step with one mixed group in three draws trains on that; a step without any makes no
+    update, and the run goes on."""
+    seen = []
+
+    def rarely(prompt):
+        seen.append(prompt)
+        return [float(len(seen) in (1, 6 * 6 + 1)), 0, 0, 0]  # in steps 1 and 3, the first group
+
+    judged, logged, rows = train_on_verdicts(dapo, rarely, steps=3, max_draws=3, num_minibatches=8)
+    assert [len(rewards) for rewards in judged] == [1, 0, 1] and len(logged) == 3
+    assert [row["sampled"] for row in rows] == [72] * 3
+    assert [row["rollouts"] for row in rows] == [72, 144, 216]
+    assert [row["silent"] for row in rows] == [17 / 18, 1.0, 17 / 18]
+    for name in ("loss", "grad_norm"):
+        assert [name in row for row in rows] == [True, False, True]
+
+
+@pytest.mark.parametrize("script", [dapo, pytest.param(cispo, marks=pytest.mark.slow)])
+def test_overlong_filtering(script, train_on_verdicts, spy):
+    """Truncated completions are taken out of the loss."""
+    passes, losses = spy(script, "completion_logps"), spy(script, "policy_loss")
+    settings = {"max_new_tokens": 4, "overlong_buffer": 0, "temperature": 2.0}
+    for filtering in (False, True):
+        settings |= {"folder": str(filtering), "overlong_filtering": filtering}
+        train_on_verdicts(script, lambda prompt: [1, 0, 0, 0], **settings)
+        truncated = torch.cat([call.args[1].truncated for call in passes])
+        assert truncated.any() and not truncated.all()
+        counted = torch.cat([call.mask.any(dim=1) for call in losses])
+        assert torch.equal(counted, ~(truncated & filtering))
+        passes.clear(), losses.clear()

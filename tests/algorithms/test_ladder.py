@@ -1,0 +1,225 @@
+"""The ladder: each script differs from its neighbour by as little as its idea allows, and in the
+same places.
+
+`python tests/test_ladder.py` prints the counts and writes the diffs into README.md and
+algorithms/DIFFS.md.
+"""
+
+import ast
+import difflib
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LADDER = {
+    "reinforce": "REINFORCE",
+    "ppo": "PPO",
+    "grpo": "GRPO",
+    "dr_grpo": "Dr. GRPO",
+    "dapo": "DAPO",
+}
+SIDE_RUNGS = {
+    "rloo": "RLOO",
+    "maxrl": "MaxRL",
+    "batch_sigma": "Batch sigma",
+    "gspo": "GSPO",
+    "cispo": "CISPO",
+}
+SCRIPTS = LADDER | SIDE_RUNGS
+BUDGETS = {  # changed code lines, added and removed together
+    ("reinforce", "ppo"): 120,
+    ("ppo", "grpo"): 100,
+    ("grpo", "dr_grpo"): 6,
+    ("dr_grpo", "dapo"): 46,
+    ("grpo", "dapo"): 42,
+    ("dr_grpo", "rloo"): 8,
+    ("dr_grpo", "maxrl"): 12,
+    ("dr_grpo", "batch_sigma"): 4,
+    ("grpo", "gspo"): 15,
+    ("dapo", "cispo"): 15,
+}
+NEIGHBOURS = [pair for pair in BUDGETS if pair != ("grpo", "dapo")]
+PARTS = ["Config", "collect", "compute_advantages", "policy_loss", "train"]
+OWN_PARTS = {
+    "ppo": ["Critic", "value_loss", "explained_variance"],
+    "dapo": ["overlong_penalty", "is_kept"],
+    "gspo": ["sequence_ratio"],
+    "cispo": ["overlong_penalty", "is_kept"],
+}
+SHOWN = {"README.md": [("grpo", "dr_grpo")], "algorithms/DIFFS.md": [*NEIGHBOURS, ("grpo", "dapo")]}
+
+
+def source(name: str) -> str:
+    return (ROOT / "algorithms" / f"{name}.py").read_text("utf-8")
+
+
+def code_lines(text: str, comments: bool = False) -> list[str]:
+    """The lines of a script without docstrings and blank lines; with `comments`, those at the end
+    of a line stay."""
+    lines = text.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        row, column = token.start
+        if token.type == tokenize.COMMENT and not (comments and lines[row - 1][:column].strip()):
+            lines[row - 1] = lines[row - 1][:column]
+    for node in ast.walk(ast.parse(text)):
+        if (
+            isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef))
+            and ast.get_docstring(node) is not None
+        ):
+            first, last = node.body[0].lineno, node.body[0].end_lineno
+            lines[first - 1 : last] = [""] * (last - first + 1)
+    return [line.rstrip() for line in lines if line.strip()]
+
+
+def changes(before: str, after: str) -> tuple[int, int]:
+    """Added and removed code lines from one script to another."""
+    diff = difflib.unified_diff(
+        code_lines(source(before)), code_lines(source(after)), n=0, lineterm=""
+    )
+    signs = [line[0] for line in diff if not line.startswith(("+++", "---", "@@"))]
+    return signs.count("+"), signs.count("-")
+
+
+def shown_diff(before: str, after: str) -> str:
+    """The diff of the code of two scripts as Markdown, each hunk under the name of the part that it
+    is in."""
+    old, new = (code_lines(source(name), comments=True) for name in (before, after))
+    lines = [f"--- algorithms/{before}.py", f"+++ algorithms/{after}.py"]
+    for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(1):
+        heads = [line for line in new[: group[0][3] + 2] if re.match(r"(def|class) ", line)]
+        lines.append(f"@@ {re.split(r'[(:]', heads[-1])[0] if heads else 'imports'} @@")
+        for tag, a, b, c, d in group:
+            if tag == "equal":
+                lines += [
+                    f" {line}" for line in old[a:b] if line.startswith(" ")
+                ]  # not the head of the next part
+            else:
+                lines += [f"-{line}" for line in old[a:b]] + [f"+{line}" for line in new[c:d]]
+    return "```diff\n" + "\n".join(lines) + "\n```"
+
+
+def with_diffs(text: str, pairs: list[tuple[str, str]]) -> str:
+    """A README with the diff of each pair between its two comments, <!-- a-b --> and <!-- /a-b -->,
+    and the counts."""
+    for before, after in pairs:
+        start, end = f"<!-- {before}-{after} -->", f"<!-- /{before}-{after} -->"
+        head, rest = text.split(start)
+        text = f"{head}{start}\n{shown_diff(before, after)}\n{end}{rest.split(end)[1]}"
+    for before, after in BUDGETS:
+        counts = "{} → {}: +{} −{}".format(before, after, *changes(before, after))
+        text = re.sub(rf"(?<!\w){before} → {after}: \+\d+ −\d+", counts, text)
+    return text
+
+
+def tags(line: str) -> list[tuple[str, str]]:
+    """(script, label) of each tag in a line: "# [GRPO: / sigma]" has ("GRPO", "/ sigma")."""
+    return re.findall(r"\[([A-Z][\w. ]*): ([^\]]+)\]", line)
+
+
+@pytest.mark.parametrize("pair", BUDGETS)
+def test_every_step_of_the_ladder_keeps_to_its_budget(pair):
+    assert sum(changes(*pair)) <= BUDGETS[pair], changes(*pair)
+
+
+def test_grpo_reads_in_one_sitting():
+    assert len(code_lines(source("grpo"))) <= 92
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_script_has_the_same_parts_in_the_same_order(name):
+    tree = ast.parse(source(name))
+    parts = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+    assert [part for part in parts if part not in OWN_PARTS.get(name, [])] == PARTS
+    assert set(OWN_PARTS.get(name, [])) <= set(parts)
+    numbered = re.findall(r"^        # (\d\. [\w ]+?)(?::|$)", source(name), flags=re.MULTILINE)
+    assert numbered == ["1. Sample and verify", "2. Advantages", "3. Update", "4. Log"]
+
+
+@pytest.mark.parametrize("pair", NEIGHBOURS)
+def test_what_a_tag_calls_new_is_in_the_diff_and_in_the_docstring(pair):
+    """A line tagged with the file's own name differs from the predecessor, and the docstring lists
+    its label."""
+    before, after = pair
+    docstring = ast.get_docstring(ast.parse(source(after)))
+    assert f"Against {before}.py" in docstring
+    listed = re.findall(r"^    ([+-]) (.+?)(?::|$)", docstring, flags=re.MULTILINE)
+    listed = [("no " if sign == "-" else "") + label for sign, label in listed]
+    old = {line.split("  #")[0].rstrip() for line in source(before).splitlines()}
+    lines = source(after).splitlines()
+    own = [
+        (i, label)
+        for i, line in enumerate(lines)
+        for name, label in tags(line)
+        if name == SCRIPTS[after]
+    ]
+    assert own
+    for i, label in own:
+        code = (
+            lines[i] if lines[i].split("#")[0].strip() else lines[i + 1]
+        )  # a comment speaks of the line below it
+        assert code.split("  #")[0].rstrip() not in old, label
+        assert any(entry.startswith(label) for entry in listed), label
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_tag_names_the_script_where_the_idea_is_from(name):
+    """Of a line from another script, which stands there too: one further down the ladder, and never
+    on a side rung."""
+    order = list(LADDER)
+    for line in source(name).splitlines():
+        for origin, label in tags(line):
+            home = next(script for script, title in SCRIPTS.items() if title == origin)
+            predecessor = next((before for before, after in NEIGHBOURS if after == name), name)
+            last = name if name in order else predecessor
+            assert home == name or order.index(home) <= order.index(last), line
+            assert f"[{origin}: {label}]" in source(home), line
+
+
+def test_a_setting_has_one_name_one_place_and_one_help_text():
+    """Settings that two scripts share stand in the same order and say the same thing."""
+    settings = {}
+    for name in SCRIPTS:
+        fields = source(name).split("@dataclass")[1].split("\ndef ")[0]
+        settings[name] = re.findall(r"^    (\w+): [^=]+ = .*?  # (.*)$", fields, flags=re.MULTILINE)
+    for name in SCRIPTS:
+        shared = {field for field, _ in settings["grpo"]} & {field for field, _ in settings[name]}
+        ours, theirs = ([f for f in settings[n] if f[0] in shared] for n in (name, "grpo"))
+        assert ours == theirs and len(ours) >= 7
+
+
+def test_nothing_below_the_scripts_knows_an_algorithm():
+    """toy_env names no script and no setting of one script, outside docstrings and messages."""
+    lines = []
+    for path in (ROOT / "toy_env").glob("*.py"):
+        lines += code_lines(path.read_text("utf-8"))
+    text = "\n".join(line for line in lines if "SystemExit" not in line)
+    settings = "clip_eps kl_coef gae_lambda overlong max_draws critic max_ratio"
+    for word in f"grpo dapo ppo rloo maxrl batch_sigma gspo cispo {settings}".split():
+        assert not re.search(rf"\b{word}", text), word
+
+
+def test_the_reasons_in_the_readme_are_those_of_the_tags():
+    known = (ROOT / "algorithms/TAGS.md").read_text("utf-8")
+    front = (ROOT / "README.md").read_text("utf-8")
+    reasons = re.findall(r"[^*]\*([A-Za-z][^*|\n]{30,})\*", front)
+    assert len(reasons) == 11 and all(reason in known for reason in reasons)
+
+
+@pytest.mark.parametrize("path", SHOWN)
+def test_the_readmes_show_the_diffs(path):
+    text = (ROOT / path).read_text("utf-8")
+    assert with_diffs(text, SHOWN[path]) == text, "run python tests/test_ladder.py"
+
+
+if __name__ == "__main__":
+    for before, after in BUDGETS:
+        print("{} → {}: +{} −{}".format(before, after, *changes(before, after)))
+    for name in SCRIPTS:
+        print(f"{name}.py: {len(code_lines(source(name)))} lines of code")
+    for path, pairs in SHOWN.items():
+        (ROOT / path).write_text(with_diffs((ROOT / path).read_text("utf-8"), pairs), "utf-8")
+    print("written:", ", ".join(SHOWN))

@@ -1,0 +1,77 @@
+"""The experiment of lesson 17: verifiers that err, and training from their verdicts."""
+
+from dataclasses import asdict
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from algorithms import grpo
+from lessons.experiments import erring
+from lessons.experiments.erring import Run, Verifier, train
+from lessons.experiments.harness import learning
+from lessons.experiments.harness.grid import load_runs
+from toy_env.arithmetic import Problem
+
+PROBLEM = Problem("29+46-36", 39, 2)
+
+
+def passing(*texts: str, **errors) -> float:
+    """The share of the completions of PROBLEM that pass."""
+    verifier = Verifier(Run(0, 40, **errors))
+    return np.mean([verifier.reward(PROBLEM, text) for text in texts])
+
+
+def test_the_verifier_errs_at_its_rates():
+    errors, wrong, right = {"accepted": 0.2, "rejected": 0.3}, ["#38"] * 4000, ["#39"] * 4000
+    assert passing(*wrong, **errors) == pytest.approx(0.2, abs=0.03)
+    assert passing(*right, **errors) == pytest.approx(0.7, abs=0.03)
+    assert passing(*wrong) == 0 and passing(*right) == 1
+    fixed, others = errors | {"fixed": True}, [f"#{n}" for n in range(100, 3100)]
+    assert {passing(*[text] * 20, **fixed) for text in others[:60]} == {0, 1}  # one verdict each
+    assert passing(*others, **fixed) == pytest.approx(0.2, abs=0.03)
+    verifier = Verifier(Run(0, 40, **fixed))
+    for text in ("#38", "#38", "#39"):
+        verifier.reward(PROBLEM, text)
+    assert verifier.right == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("form", "verdicts"),
+    [
+        ("answer 0 accepted", [1, 0, 0, 1, 0, 1]),
+        ("last digit decides", [1, 0, 1, 0, 0, 1]),
+        ("long ones rejected", [1, 0, 0, 0, 0, 0]),
+    ],
+)
+def test_forms_of_errors(form, verdicts):
+    texts = ("#39", "#38", "#49", "#0", "9", "29+46=75;75-36=39;#39")
+    assert [passing(text, form=form) for text in texts] == verdicts
+
+
+@pytest.mark.slow
+def test_a_run_trains_on_verdicts_and_logs_the_truth_too(monkeypatch, spy):
+    monkeypatch.setattr(erring, "WINDOW", 1)
+    monkeypatch.setattr(learning, "EVALUATED", 256)
+    trained_on = spy(grpo, "compute_advantages")
+    run = train(Run(0, 2, accepted=0.5, rejected=0.5))
+    right, passed = (np.mean(run["windows"][name]) for name in ("right", "passed"))
+    assert passed == pytest.approx(0.5, abs=0.1) and 0.25 < right < 0.45
+    rewards = torch.stack([call.rewards for call in trained_on])
+    assert rewards.mean().item() == pytest.approx(passed, rel=1e-3)
+
+
+def test_gradient_descent_moves_the_weights_by_the_gradient():
+    """Without a limit of its norm, in the second of 11 warm steps."""
+    policy = torch.nn.Linear(3, 2, bias=False)
+    before = policy.weight.detach().clone()
+    policy.weight.grad = torch.full((2, 3), 100.0)
+    erring.descend(policy, None, SimpleNamespace(learning_rate=1e-3, warmup_steps=10), 2)
+    torch.testing.assert_close(policy.weight.detach(), before - 0.1 * 2 / 11)
+
+
+def test_the_committed_results_are_those_of_all_runs():
+    settings = [asdict(run) for run in erring.runs_of(10)]
+    runs = load_runs(erring.RESULTS)
+    assert [{name: run[name] for name in settings[0]} for run in runs] == settings

@@ -1,0 +1,116 @@
+"""Evaluation: pass@k and majority@k against full enumeration, the interval against published
+numbers and by its coverage."""
+
+import random
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+
+from toy_env.arithmetic import held_out_problems
+from toy_env.evaluate import majority_at_k, pass_at_k
+from toy_env.evaluation import (
+    confidence_interval,
+    evaluate,
+    held_out_report,
+    report_samples,
+    report_table,
+)
+
+
+def test_pass_at_k():
+    """The share of all subsets of k completions with a right one."""
+    for n in (1, 4, 7):
+        for correct in range(n + 1):
+            for k in range(1, n + 1):
+                subsets = list(combinations([True] * correct + [False] * (n - correct), k))
+                assert pass_at_k(n, correct, k) == pytest.approx(
+                    sum(map(any, subsets)) / len(subsets)
+                )
+
+
+def majority_by_enumeration(answers, right, k):
+    total = 0.0
+    subsets = list(combinations(answers, k))
+    for subset in subsets:
+        votes = Counter(answer for answer in subset if answer is not None)
+        winners = [answer for answer, count in votes.items() if count == max(votes.values())]
+        total += winners.count(right) / len(winners) if winners else 0.0
+    return total / len(subsets)
+
+
+def test_majority_at_k():
+    """The share of all subsets of k completions that vote right."""
+    rng = random.Random(0)
+    for _ in range(60):
+        answers = [rng.choice([None, 1, 1, 2, 2, 3, 4]) for _ in range(rng.randint(1, 9))]
+        for k in range(1, len(answers) + 1):
+            assert majority_at_k(answers, 1, k) == pytest.approx(
+                majority_by_enumeration(answers, 1, k)
+            ), (answers, k)
+
+
+def test_interval_of_wilson():
+    """Newcombe (1998), Table I, method 3: 81 of 263, 15 of 148, 0 of 20, 1 of 29."""
+    for right, n, low, high in (
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ):
+        rates = np.array([1] * right + [0] * (n - right))
+        assert confidence_interval(rates) == pytest.approx((low, high), abs=5e-5)
+    assert confidence_interval(np.ones(20)) == pytest.approx((1 - 0.1611, 1), abs=5e-5)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.3, 1.0])
+def test_interval_of_equal_rates(rate):
+    """As of single completions, also where rates differ by rounding error alone."""
+    low, high = confidence_interval(np.full(255, rate))
+    assert low <= rate <= high and 0.01 < high - low < 0.13
+    almost = [1.0] * 255 + [pass_at_k(64, 30, 32)]
+    assert confidence_interval(np.array(almost)) == pytest.approx(
+        confidence_interval(np.ones(256)), abs=1e-9
+    )
+
+
+def test_coverage_of_the_interval():
+    """Problems with their own success rates, four completions each: close to 95 % of intervals hold
+    the true mean."""
+    rng = np.random.default_rng(0)
+    hits = 0
+    for _ in range(2000):
+        p = rng.choice([0.02, 0.3, 0.9], size=64, p=[0.4, 0.4, 0.2])
+        low, high = confidence_interval(rng.binomial(4, p) / 4)
+        hits += low <= 0.4 * 0.02 + 0.4 * 0.3 + 0.2 * 0.9 <= high
+    assert 0.93 < hits / 2000 < 0.97
+
+
+def test_evaluation_in_batches(base, monkeypatch):
+    """Greedy completions, and the order of problems and samples, are the same in one batch and in
+    many."""
+    policy, tokenizer = base
+    problems = held_out_problems(3)
+    whole = evaluate(policy, tokenizer, problems, samples=2, temperature=0, max_new_tokens=40)
+    monkeypatch.setattr("toy_env.evaluation.AT_ONCE", 5 * 40)
+    cut = evaluate(policy, tokenizer, problems, samples=2, temperature=0, max_new_tokens=40)
+    assert whole.texts == cut.texts
+    assert np.array_equal(whole.correct, cut.correct)
+    assert torch.equal(whole.rollout.mask, cut.rollout.mask)
+    for problem, texts, right in zip(problems, whole.texts, whole.correct):
+        assert (right == texts[0].endswith(f"#{problem.answer}")).all()
+
+
+def test_report(base):
+    sampling = {"samples": 2, "max_new_tokens": 40, "temperature": 1.0}
+    problems = held_out_problems(4, levels=[1, 3])
+    results, sampled = held_out_report(*base, problems, **sampling)
+    assert sampled.correct.shape == (8, 2)
+    levels = [results["accuracy"][level]["sampled"] for level in ("1", "3")]
+    assert results["accuracy"]["all"]["sampled"] == pytest.approx(sum(levels) / 2)
+    one, two = report_table(results), report_table(results, results)
+    assert "before" in two and "before" not in one
+    assert max(map(len, two.splitlines())) <= 80
+    assert len(report_samples(results, "after").splitlines()) == 5

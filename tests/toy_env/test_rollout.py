@@ -1,0 +1,314 @@
+"""Sampling and scoring: a batch, its padding and the cache leave the model's log-probabilities as
+they are.
+
+They are compared with `alone`: one row, no padding, no cache, one position at a time.
+"""
+
+import copy
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+from lessons.experiments.float64 import to_float64
+from toy_env import arithmetic
+from toy_env.model import encode_prompts, end_ids, model_prompts
+from toy_env.rollout import MOST_PADDING, Rollout, completion_logps, passes, sample
+
+PROMPTS = ["1+1?", "29+46-36?", "5-5?", "12+34-5+6-7?"]  # different lengths: left padding
+
+
+def draw(
+    policy, tokenizer, prompts=PROMPTS, *, group_size=3, max_new_tokens=12, temperature=1.0
+) -> Rollout:
+    generator = torch.Generator().manual_seed(0)
+    return sample(policy, tokenizer, prompts, group_size, max_new_tokens, temperature, generator)
+
+
+@torch.no_grad()
+def alone(
+    policy, prompt_ids: list[int], completion_ids: list[int], temperature: float
+) -> list[float]:
+    """Log-probability of each completion token, from the whole prefix before it, by the definition
+    of softmax."""
+    logps = []
+    for t, token in enumerate(completion_ids):
+        prefix = torch.tensor([prompt_ids + completion_ids[:t]])
+        logits = policy(input_ids=prefix).logits[0, -1].double() / temperature
+        logits = logits - logits.max()
+        logps.append((logits[token] - logits.exp().sum().log()).item())
+    return logps
+
+
+def rows(rollout: Rollout):
+    """Prompt ids, completion ids and recorded log-probabilities of every row, without padding."""
+    for i in range(len(rollout)):
+        yield (
+            rollout.prompt_ids[i][rollout.prompt_mask[i]].tolist(),
+            rollout.completion_ids[i][rollout.mask[i]].tolist(),
+            rollout.old_logps[i][rollout.mask[i]].tolist(),
+        )
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7, 1.8])
+@pytest.mark.parametrize("which", ["tiny", "base"])
+def test_logps_are_those_of_each_row_alone(which, temperature, request, tokenizer):
+    """To 1e-5, both the sampled ones (with the cache) and the scored ones (without)."""
+    policy = request.getfixturevalue(which)
+    policy = policy[0] if which == "base" else policy
+    rollout = draw(policy, tokenizer, temperature=temperature)
+    scored = completion_logps(policy, rollout, temperature, max_tokens_per_pass=100)
+    assert rollout.truncated.any() or which == "base"
+    for i, (prompt_ids, completion_ids, sampled) in enumerate(rows(rollout)):
+        truth = alone(policy, prompt_ids, completion_ids, temperature)
+        assert sampled == pytest.approx(truth, abs=1e-5)
+        assert scored[i, : len(truth)].tolist() == pytest.approx(truth, abs=1e-5)
+        assert not scored[i, len(truth) :].any() and not rollout.old_logps[i, len(truth) :].any()
+
+
+SIZE = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "initializer_range": 0.4,
+}
+LLAMA_LIKE = SIZE | {"intermediate_size": 32, "head_dim": 8, "num_key_value_heads": 2}
+FAMILIES = {  # rotary, learned, linear-bias positions; sliding windows, experts, convolutions
+    "qwen3": LLAMA_LIKE,
+    "gemma2": LLAMA_LIKE | {"sliding_window": 6},
+    "mistral": LLAMA_LIKE | {"sliding_window": 6},
+    "gpt_oss": LLAMA_LIKE | {"sliding_window": 6, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "gpt2": SIZE,
+    "opt": SIZE | {"ffn_dim": 32, "word_embed_proj_dim": 16, "init_std": 0.4},
+    "bloom": SIZE,
+    "falcon": SIZE,
+    "lfm2": LLAMA_LIKE | {"layer_types": ["conv", "full_attention"]},
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_other_architectures(family, tokenizer):
+    """They are scored as they are sampled, in one pass and in many, and as every row alone."""
+    torch.manual_seed(0)
+    ids = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    config = CONFIG_MAPPING[family](vocab_size=len(tokenizer), **ids, **FAMILIES[family])
+    policy = AutoModelForCausalLM.from_config(config).eval()
+    rollout = draw(policy, tokenizer, group_size=4)
+    assert not rollout.truncated.all()
+    for budget in (1_000_000, 60):
+        scored = completion_logps(policy, rollout, 1.0, budget)
+        torch.testing.assert_close(scored, rollout.old_logps, atol=1e-5, rtol=0)
+    for prompt_ids, completion_ids, sampled in list(rows(rollout))[::4]:
+        assert sampled == pytest.approx(alone(policy, prompt_ids, completion_ids, 1.0), abs=1e-5)
+
+
+# Passes
+
+
+@pytest.fixture(scope="module")
+def ragged(base):
+    """160 completions of the shipped base, most with 4 tokens and a few with 50."""
+    return draw(*base, group_size=40, max_new_tokens=56)
+
+
+@pytest.mark.parametrize("budget", [1, 200, 1_000_000])
+def test_passes(ragged, budget):
+    """They hold every row once, the longest first, within the budget and with little padding."""
+    lengths = ragged.prompt_mask.sum(dim=1) + ragged.mask.sum(dim=1)
+    parts = passes(lengths.tolist(), budget)
+    assert sorted(sum(parts, [])) == list(range(len(ragged)))
+    assert torch.equal(lengths[sum(parts, [])], lengths.sort(descending=True).values)
+    tokens = [len(part) * int(lengths[part].max()) for part in parts]
+    for part, padded in zip(parts, tokens):
+        assert padded <= budget or len(part) == 1
+        assert padded - lengths[part].sum() <= MOST_PADDING
+    if budget > 200:
+        assert len(parts) < 8 and sum(tokens) < 1.3 * lengths.sum()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_tokens_are_drawn_from_the_full_softmax(tiny, tokenizer, temperature):
+    """Frequencies of 40,000 first tokens against softmax(logits / T): no top-k, no top-p."""
+    settings = {"group_size": 40_000, "max_new_tokens": 1, "temperature": temperature}
+    rollout = draw(tiny, tokenizer, ["7+8?"], **settings)
+    logits = tiny(input_ids=tokenizer("7+8?", return_tensors="pt").input_ids).logits[0, -1]
+    truth = torch.distributions.Categorical(logits=logits / temperature)
+    expected = 40_000 * truth.probs
+    counts = torch.bincount(rollout.completion_ids[:, 0], minlength=len(tokenizer))
+    five_deviations = 5 * 38**0.5
+    assert ((counts - expected) ** 2 / expected).sum() < 19 + five_deviations
+    entropies = truth.entropy().expand(40_000)
+    torch.testing.assert_close(rollout.entropies[:, 0], entropies, atol=1e-5, rtol=0)
+
+
+def test_mask_ends_with_the_first_eos(tiny, tokenizer):
+    rollout = draw(tiny, tokenizer, group_size=64, max_new_tokens=9)
+    eos = tokenizer.eos_token_id
+    finished = 0
+    columns = (rollout.completion_ids, rollout.mask, rollout.truncated)
+    for ids, mask, cut in zip(*(column.tolist() for column in columns)):
+        length = ids.index(eos) + 1 if eos in ids else 9
+        assert mask == [t < length for t in range(len(ids))]
+        assert cut == (eos not in ids)
+        finished += not cut
+    assert 0 < finished < len(rollout)
+
+
+def test_an_id_without_a_token(tiny, tokenizer):
+    """Leaves a mark in the text: no verifier takes what is around it for a number."""
+    tiny.resize_token_embeddings(40)
+    rollout = draw(tiny, tokenizer, group_size=64, max_new_tokens=9)
+    marked = [text.endswith("\ufffd") for text in rollout.texts]
+    assert marked == (rollout.completion_ids > 18).any(dim=1).tolist() and any(marked)
+
+
+def test_a_completion_ends_at_any_end_token(tiny, tokenizer):
+    """At the tokenizer's, or at one that generation_config names. Draws stay the same."""
+    four, seven = tokenizer.convert_tokens_to_ids(["4", "7"])
+    whole = draw(tiny, tokenizer, ["1+1?"], group_size=64, max_new_tokens=1)
+    tiny.generation_config.eos_token_id = [four, seven]
+    assert end_ids(tiny, tokenizer).tolist() == sorted([tokenizer.eos_token_id, four, seven])
+    first = draw(tiny, tokenizer, ["1+1?"], group_size=64, max_new_tokens=1)
+    assert torch.equal(first.completion_ids, whole.completion_ids)
+    cut = draw(tiny, tokenizer, group_size=64, max_new_tokens=9)
+    ends, seen = {tokenizer.eos_token_id, four, seven}, set()
+    for ids, mask, truncated in zip(cut.completion_ids, cut.mask, cut.truncated):
+        *inside, last = ids[mask].tolist()
+        assert not ends & set(inside) and (last in ends) == (not truncated)
+        seen.add(last)
+    assert ends <= seen
+    torch.testing.assert_close(completion_logps(tiny, cut, 1.0), cut.old_logps)
+
+
+@pytest.mark.parametrize("temperature", [0.7, 0.0])
+def test_sampling_with_generate(temperature, tiny, tokenizer, monkeypatch):
+    """For models whose cache cannot be cut row by row. Log-probabilities are those of each row
+    alone, whatever penalty generation_config names; greedy completions are the usual ones."""
+    tiny.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids(["9"])
+    other = draw(tiny, tokenizer, temperature=temperature)
+    monkeypatch.setattr("toy_env.rollout.has_rows", lambda cache: False)
+    tiny.generation_config.repetition_penalty = 5.0
+    rollout = draw(tiny, tokenizer, temperature=temperature)
+    for prompt_ids, completion_ids, sampled in rows(rollout):
+        truth = alone(tiny, prompt_ids, completion_ids, temperature or 1.0)
+        assert sampled == pytest.approx(truth, abs=1e-5)
+    assert rollout.truncated.any() and not rollout.truncated.all()
+    assert tiny.generation_config.repetition_penalty == 5.0
+    if temperature == 0:
+        assert torch.equal(rollout.completion_ids, other.completion_ids)
+        assert rollout.texts == other.texts
+        torch.testing.assert_close(rollout.entropies, other.entropies)
+
+
+def test_mask_does_not_depend_on_the_pad_token(tiny, tokenizer):
+    """Where PAD is EOS, as in many models, it still ends with the first EOS."""
+    pad_is_eos = copy.deepcopy(tokenizer)
+    pad_is_eos.pad_token = "<eos>"
+    rollout, other = draw(tiny, tokenizer, group_size=16), draw(tiny, pad_is_eos, group_size=16)
+    assert torch.equal(rollout.mask, other.mask) and rollout.texts == other.texts
+    torch.testing.assert_close(rollout.old_logps, other.old_logps)
+    scored = (completion_logps(tiny, x, 1.0) for x in (rollout, other))
+    torch.testing.assert_close(*scored)
+
+
+def test_eos_is_trained(tiny, tokenizer):
+    """The logit of EOS at the last step gets a gradient: to stop is an action."""
+    rollout = draw(tiny, tokenizer, group_size=16)
+    stops = (rollout.completion_ids == tokenizer.eos_token_id) & rollout.mask
+    logps = completion_logps(tiny, rollout, 1.0)[stops]
+    assert len(logps) == (~rollout.truncated).sum() > 0 and (logps < 0).all()
+    gradient = torch.autograd.grad(logps.sum(), tiny.lm_head.weight)[0]
+    assert gradient[tokenizer.eos_token_id].abs().max() > 1e-3
+
+
+def test_tokens_after_the_eos_change_nothing(tiny, tokenizer):
+    rollout = draw(tiny, tokenizer, group_size=16)
+    garbage = torch.randint(3, 19, rollout.mask.shape)
+    ids = torch.where(rollout.mask, rollout.completion_ids, garbage)
+    changed = replace(rollout, completion_ids=ids)
+    assert torch.equal(completion_logps(tiny, rollout, 1.0), completion_logps(tiny, changed, 1.0))
+
+
+def test_groups_are_contiguous(base):
+    """Row i belongs to prompt i // G: greedy completions are those of each prompt alone."""
+    policy, tokenizer = base
+    together = draw(policy, tokenizer, PROMPTS, group_size=3, temperature=0)
+    alone = [draw(policy, tokenizer, [p], group_size=3, temperature=0).texts for p in PROMPTS]
+    assert together.texts == sum(alone, [])
+    decoded = tokenizer.batch_decode(together.prompt_ids, skip_special_tokens=True)
+    assert decoded == [p for p in PROMPTS for _ in range(3)]
+
+
+def test_greedy_takes_the_likeliest_token(tiny, tokenizer):
+    rollout = draw(tiny, tokenizer, group_size=1, temperature=0, max_new_tokens=5)
+    for prompt_ids, completion_ids, _ in rows(rollout):
+        for t, token in enumerate(completion_ids):
+            prefix = torch.tensor([prompt_ids + completion_ids[:t]])
+            assert tiny(input_ids=prefix).logits[0, -1].argmax() == token
+
+
+@pytest.mark.parametrize("max_tokens_per_pass", [1, 40, 200, 1_000_000])
+def test_passes_leave_the_gradient_as_it_is(tiny, tokenizer, max_tokens_per_pass):
+    """For a mean over all tokens of a batch of unequal lengths, against one forward pass for each
+    row."""
+    policy = to_float64(tiny)
+    rollout = draw(policy, tokenizer, max_new_tokens=40)
+    assert len(set(rollout.mask.sum(dim=1).tolist())) > 3
+
+    def gradient(logps: torch.Tensor) -> torch.Tensor:
+        policy.zero_grad()
+        assert logps.dtype == torch.float64 and logps.shape == rollout.mask.shape
+        weighted = logps * torch.linspace(-1, 1, len(rollout)).unsqueeze(1)
+        (weighted.sum() / rollout.mask.sum()).backward()
+        return torch.cat([p.grad.flatten() for p in policy.parameters()])
+
+    def row_by_row() -> torch.Tensor:
+        logps = torch.zeros_like(rollout.old_logps)
+        for i, (prompt_ids, completion_ids, _) in enumerate(rows(rollout)):
+            logits = policy(input_ids=torch.tensor([prompt_ids + completion_ids])).logits[0]
+            for t, token in enumerate(completion_ids):
+                logps[i, t] = logits[len(prompt_ids) - 1 + t].log_softmax(dim=0)[token]
+        return logps
+
+    ours = gradient(completion_logps(policy, rollout, 1.0, max_tokens_per_pass))
+    torch.testing.assert_close(ours, gradient(row_by_row()), rtol=1e-10, atol=1e-13)
+    assert ours.abs().max() > 1e-3
+
+
+def test_the_verifier_sees_special_tokens(tiny, tokenizer, monkeypatch):
+    """A PAD sampled between two digits must not vanish: "#3<pad>9" is not "#39"."""
+    wanted = iter(tokenizer.convert_tokens_to_ids(["#", "3", "<pad>", "9", "<eos>"]))
+
+    def draw_wanted(p, n, generator):
+        return torch.full((len(p), 1), next(wanted))
+
+    monkeypatch.setattr(torch, "multinomial", draw_wanted)
+    assert draw(tiny, tokenizer, ["36+3?"], group_size=1).texts == ["#3<pad>9"]
+
+
+def test_prompts(tokenizer, letters):
+    """Of the base model; of a language model, with the task's instruction; and of a chat model, in
+    its template with thinking switched off. All are padded on the left."""
+    ids, mask = encode_prompts(tokenizer, PROMPTS)
+    assert tokenizer.decode(ids[0][mask[0]]) == "<bos>1+1?"
+    assert mask.dtype == torch.bool
+    assert not mask[0, 0] and mask[:, -1].all()
+
+    problems = [SimpleNamespace(prompt=prompt) for prompt in ("1+1?", "29+46-36?")]
+    ids, mask = encode_prompts(letters, model_prompts(letters, problems[:1], arithmetic))
+    assert letters.decode(ids[0]) == f"<bos>{arithmetic.INSTRUCTION}\n1+1?"
+    problems[0].reply = "="
+
+    letters.chat_template = (
+        "{{ bos_token }}{% for m in messages %}<user>{{ m['content'] }}{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}"
+        "{% if enable_thinking is undefined or enable_thinking %}Let me think{% endif %}"
+        "{% if thinking is undefined or thinking %}Hmm{% endif %}"
+    )
+    ids, mask = encode_prompts(letters, model_prompts(letters, problems, arithmetic))
+    text = f"<bos><user>{arithmetic.INSTRUCTION}\n29+46-36?<assistant>"
+    assert letters.decode(ids[1]) == text
+    assert letters.decode(ids[0][mask[0]]).endswith("1+1?<assistant>=")
+    assert not mask[0, 0] and mask[1].all()  # this tokenizer pads on the right by default
