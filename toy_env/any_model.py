@@ -45,8 +45,10 @@ def generate(policy, prompt_ids: Tensor, prompt_mask: Tensor, T: int, ends: Tens
     settings = {"max_new_tokens": T, "eos_token_id": ends.tolist(), "pad_token_id": ends[0].item()}
     own = policy.generation_config  # its penalties would change the distribution
     policy.generation_config = GenerationConfig(**settings, do_sample=False)
-    policy.generate(prompt_ids, attention_mask=prompt_mask, logits_processor=[keep_one])
-    policy.generation_config = own
+    try:
+        policy.generate(prompt_ids, attention_mask=prompt_mask, logits_processor=[keep_one])
+    finally:
+        policy.generation_config = own
 
 
 def compute_in_bfloat16(policy) -> None:

@@ -25,6 +25,12 @@ class Evaluation:
     rollout: Rollout  # the same completions, those of a problem contiguous
     entropy: float  # nats per token, mean over all sampled tokens
 
+    def metrics(self, rows: Sequence[int], task: ModuleType) -> dict:
+        """`rollout_metrics` of some of the problems, by their indices."""
+        correct = torch.from_numpy(self.correct[rows])
+        chosen = self.rollout.groups(torch.tensor(rows), correct.shape[1])
+        return rollout_metrics(chosen, correct, task)
+
 
 def held_out(task: ModuleType, problems: int, levels: Sequence[int]) -> list:
     """`problems` held-out problems of each level (no levels: all), or as many of each as the
@@ -93,15 +99,17 @@ def held_out_report(
     accuracy, completions = {}, []
     for level in [*dict.fromkeys(problem.level for problem in problems), "all"]:
         rows = [i for i, problem in enumerate(problems) if level in (problem.level, "all")]
-        numbers = accuracy[str(level)] = {}
-        for name, evaluation in (("greedy", greedy), ("sampled", sampled)):
-            correct = evaluation.correct[rows]  # (problems of the level, samples)
-            chosen = evaluation.rollout.groups(torch.tensor(rows), correct.shape[1])
-            metrics = rollout_metrics(chosen, torch.from_numpy(correct), task)
-            numbers[name] = metrics["accuracy"]
-            numbers[f"{name}_interval"] = confidence_interval(correct.mean(axis=1))
-            numbers |= {name: metrics[name] for name in ("worked", "length", "truncated")}
-            numbers.setdefault("greedy_worked", metrics["worked"])
+        of_sampled, of_greedy = sampled.metrics(rows, task), greedy.metrics(rows, task)
+        accuracy[str(level)] = {
+            "greedy": of_greedy["accuracy"],
+            "greedy_interval": confidence_interval(greedy.correct[rows].mean(axis=1)),
+            "greedy_worked": of_greedy["worked"],
+            "sampled": of_sampled["accuracy"],
+            "sampled_interval": confidence_interval(sampled.correct[rows].mean(axis=1)),
+            "worked": of_sampled["worked"],
+            "length": of_sampled["length"],
+            "truncated": of_sampled["truncated"],
+        }
         for row in rows[:2] if level != "all" else []:
             problem, verdict = problems[row], "right"
             if not sampled.correct[row, 0]:

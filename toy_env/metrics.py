@@ -42,14 +42,25 @@ def rollout_metrics(rollout: Rollout, rewards: Tensor, task: ModuleType = arithm
     }
 
 
+def teaches(row: dict) -> bool:
+    """True if a batch had a group with both right and wrong completions, or, with groups of one, a
+    right completion. row: of the log."""
+    mixed = sum(row["groups_by_k"][1:-1])
+    return mixed > 0 or (len(row["groups_by_k"]) == 2 and row["accuracy"] > 0)
+
+
 def warn_if_silent(rows: list[dict]) -> None:
-    """Say after two batches that they taught nothing. rows: those of the log."""
-    mixed = [sum(row["groups_by_k"][1:-1] or [row["accuracy"]]) for row in rows]  # G = 1: right
-    if mixed == [0, 0]:
+    """Say so when the last two batches taught nothing, and again after every ten more."""
+    silent = 0
+    for row in reversed(rows):
+        if teaches(row):
+            break
+        silent += 1
+    if silent % 10 == 2:
         tqdm.write(
-            "two batches without a group that has both right and wrong completions teach nothing; "
-            "try other --levels (easier ones if all are wrong), another prompt (the task's "
-            "INSTRUCTION), a larger --group_size"
+            f"the last {silent} batches had no group with both right and wrong completions, and a "
+            "group baseline learns nothing from such groups; try other --levels (easier ones if all "
+            "are wrong), another prompt (the task's INSTRUCTION), a larger --group_size"
         )
 
 

@@ -521,7 +521,7 @@ def test_dynamic_sampling_stops_at_max_draws(train_on_verdicts):
     judged, logged, rows = train_on_verdicts(dapo, rarely, steps=3, max_draws=3, num_minibatches=8)
     assert [len(rewards) for rewards in judged] == [1, 0, 1] and len(logged) == 3
     assert [row["sampled"] for row in rows] == [72] * 3
-    assert [row["rollouts"] for row in rows] == [72, 144, 216]
+    assert [row["completions"] for row in rows] == [72, 144, 216]
     assert [row["silent"] for row in rows] == [17 / 18, 1.0, 17 / 18]
     for name in ("loss", "grad_norm"):
         assert [name in row for row in rows] == [True, False, True]

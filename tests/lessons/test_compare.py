@@ -168,12 +168,12 @@ def test_a_run_is_summed_up_by_hand(tmp_path):
     budget 200."""
     common = {"update_norm": 0.5, "clipped_up": 0.1, "clipped_down": 0.2, "entropy": 1.0}
     common |= {"length_wrong": 4.0, "truncated": 0.0, "silent": 0.5, "held_out": None}
-    rows = [common | {"step": step, "rollouts": 15 * step} for step in range(1, 21)]
+    rows = [common | {"step": step, "completions": 15 * step} for step in range(1, 21)]
     rows[4] |= {"silent": 1.0}
     for name in ("update_norm", "clipped_up", "clipped_down"):
         del rows[4][name]  # no group was mixed, and nothing was updated
     rows[9] |= {"held_out": 0.6}
-    rows[19] |= {"rollouts": 400}  # evaluated at the end of the run
+    rows[19] |= {"completions": 400}  # evaluated at the end of the run
     config = {"steps": 20, "prompts_per_step": 1, "group_size": 10, "num_minibatches": 4}
     config |= {"learning_rate": 1e-3}
     after, before = ({"accuracy": {"all": {"sampled": rate}}} for rate in (0.8, 0.3))
