@@ -443,10 +443,9 @@ def test_overlong_penalty_by_hand(script):
 
 
 @pytest.mark.parametrize("script", WITH_DYNAMIC_SAMPLING)
-def test_is_kept_by_hand(script):
+def test_is_mixed_by_hand(script):
     correct = torch.tensor([[1.0, 1, 1], [1, 0, 1], [0, 0, 0], [0, 0, 1]])
-    assert script.is_kept(correct, script.Config()).tolist() == [False, True, False, True]
-    assert script.is_kept(correct, script.Config(dynamic_sampling=False)).all()
+    assert script.is_mixed(correct).tolist() == [False, True, False, True]
 
 
 @pytest.fixture

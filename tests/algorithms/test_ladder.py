@@ -46,9 +46,9 @@ NEIGHBOURS = [pair for pair in BUDGETS if pair != ("grpo", "dapo")]
 PARTS = ["Config", "collect", "compute_advantages", "policy_loss", "train"]
 OWN_PARTS = {
     "ppo": ["Critic", "value_loss", "explained_variance"],
-    "dapo": ["overlong_penalty", "is_kept"],
+    "dapo": ["overlong_penalty", "is_mixed"],
     "gspo": ["sequence_ratio"],
-    "cispo": ["overlong_penalty", "is_kept"],
+    "cispo": ["overlong_penalty", "is_mixed"],
 }
 SHOWN = {"README.md": [("grpo", "dr_grpo")], "algorithms/DIFFS.md": [*NEIGHBOURS, ("grpo", "dapo")]}
 
