@@ -92,7 +92,7 @@ def train(config: Config) -> dict:
     )
     optimizer = torch.optim.AdamW(policy.parameters(), weight_decay=0.0, fused=True)
 
-    # evaluates the policy, or loads the last save
+    # Evaluate the policy as it is, or load the last save.
     first = run.begin(tokenizer, policy=policy, optimizer=optimizer)
     for step in range(first, config.steps + 1):
         rng, generator = run.seeded(step)
