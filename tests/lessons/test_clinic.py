@@ -1,5 +1,9 @@
 """The clinic: every patch applies and changes little, bands and signs by hand, and what the command
-says of a log."""
+says of a log.
+
+Broken on purpose: a patch that does not apply or changes too much; bands without the mean's own
+error; signs of two steps, on either side, or of too few seeds; unpaired seeds.
+"""
 
 import json
 import re

@@ -1,4 +1,7 @@
-"""The comparison of the scripts: its arms, its program, its tables, and the committed numbers."""
+"""The comparison of the scripts: its arms, its program, its tables, and the committed numbers.
+
+Broken on purpose: updates counted as steps, tuning on the seeds of the comparison.
+"""
 
 import contextlib
 import json

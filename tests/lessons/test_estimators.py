@@ -1,5 +1,8 @@
 """The closed forms of progress and noise, against every group of a small policy; the measurements
-built on them; and the training of the experiments."""
+built on them; and the training of the experiments.
+
+Broken on purpose: noise counted as signal.
+"""
 
 import random
 from itertools import product
