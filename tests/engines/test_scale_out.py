@@ -4,9 +4,6 @@ The fast tests check the options and the answers to bad input. The slow ones sta
 `record` below, in which TRL's trainer, built as scale_out.py builds it, trains on recorded
 completions and writes down its rows and every gradient. These gradients are compared with those of
 our scripts.
-
-Broken on purpose: each option of TRL (sigma, length, epsilon, clip-higher, beta, KL times the
-ratio, weights of the rewards, ratio, cap, limit, temperature), the batch of several processes.
 """
 
 import json

@@ -1,8 +1,5 @@
 """The closed forms of progress and noise, against every group of a small policy; the measurements
-built on them; and the training of the experiments.
-
-Broken on purpose: noise counted as signal.
-"""
+built on them; and the training of the experiments."""
 
 import random
 from itertools import product
