@@ -1,7 +1,4 @@
-"""The comparison of the scripts: its arms, its program, its tables, and the committed numbers.
-
-Broken on purpose: updates counted as steps, tuning on the seeds of the comparison.
-"""
+"""The comparison of the scripts: its arms, its program, its tables, and the committed numbers."""
 
 import contextlib
 import json
