@@ -187,8 +187,9 @@ def index() -> str:
         return f'{line[1]} <span class="minutes">{minutes}</span>{claim}'
 
     text = (sources.LESSONS / "README.md").read_text(encoding="utf-8")
-    shelves = "".join(re.findall(r"^## .+\n\n(?:- \[\d.+\n)+", text, flags=re.MULTILINE))
-    shelves = re.sub(r"(- \[.+\]\((\w+)\.ipynb\)): (.+)", with_minutes, shelves)
+    item = r"- \[\d.+\n(?:  .+\n)*"  # wrapped lines are indented
+    shelves = "".join(re.findall(rf"^## .+\n\n(?:{item})+", text, flags=re.MULTILINE))
+    shelves = re.sub(r"(- \[.+\]\((\w+)\.ipynb\)):\s+(.+(?:\n  .+)*)", with_minutes, shelves)
     lessons = Renderer("lessons/README.md", set(), "index.html").to_html(shelves)
     return page("index.html", "sigma-ladder", filled("index.html", lessons=lessons))
 
