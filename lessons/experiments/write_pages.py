@@ -1,4 +1,4 @@
-"""The pages with committed numbers, README.md beside this file and the front page, anew:
+"""Write the pages with committed numbers anew, such as README.md beside this file:
 
 python lessons/experiments/write_pages.py
 """
