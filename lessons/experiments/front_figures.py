@@ -45,7 +45,7 @@ def push() -> Figure:
 def scores(results: dict) -> Figure:
     """Draw each script's held-out accuracy after training, with its interval: as it stands, and
     without the KL term where it has one."""
-    figure, axis = new_figure("Held-out problems right after training, %")
+    figure, axis = new_figure("Accuracy on held-out problems after training, %")
     looks = {"shared": ("o", BLUE, "as the script stands"), "no_kl": ("D", RED, "without KL term")}
     for name, (marker, color, label) in looks.items():
         for row, arm in enumerate(compare_tables.LADDER):
