@@ -17,7 +17,7 @@ G = 8  # completions of one question
 def push() -> Figure:
     """Draw the weight of a group's update by how many of its completions are right. The update is
     this weight times the contrast: the right completions' mean score minus the wrong ones'."""
-    figure, axis = new_figure("How strongly 8 completions of one question push the model")
+    figure, axis = new_figure("How hard a group of 8 completions pushes")
     k, smooth = np.arange(G + 1), np.linspace(0, G, 400)
     for name, power, color in (("GRPO", 1, BLUE), ("Dr. GRPO", 2, GREEN)):
         axis.plot(smooth, identity.sigma(smooth, G) ** power, color=color, linewidth=2)
@@ -63,7 +63,7 @@ def scores(results: dict) -> Figure:
 
 def new_figure(title: str) -> tuple:
     """A figure to be read on a phone; its white margin sets it off a dark page."""
-    figure = Figure(figsize=(6, 3.3), layout="constrained", facecolor="white")
+    figure = Figure(figsize=(5.3, 3.2), layout="constrained", facecolor="white")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
     axis = figure.add_subplot()
     axis.set_title(title, fontsize=12.5, loc="left", x=-0.1)
@@ -74,4 +74,4 @@ def new_figure(title: str) -> tuple:
 if __name__ == "__main__":
     pictures = {"push": push(), "scores": scores(compare_tables.load())}
     for name, figure in pictures.items():
-        figure.savefig(compare_tables.FIGURES / f"{name}.png", dpi=120)
+        figure.savefig(compare_tables.FIGURES / f"{name}.png", dpi=140)
