@@ -34,8 +34,8 @@ def push() -> Figure:
     axis.text(1.7, 0.5, "GRPO: σ", color=BLUE, ha="right", weight="bold")
     axis.text(5.9, 0.5, "DAPO: σ, silent\ngroups replaced", color=RED, weight="bold")
     axis.text(4, 0.16, "Dr. GRPO: σ²", color=GREEN, ha="center", weight="bold")
-    for x, verdict, side in ((-0.2, "all wrong", "left"), (G + 0.2, "all right", "right")):
-        silent = f"silent ({verdict}):\nnothing learnt"
+    for x, verdict, side in ((-0.2, "wrong", "left"), (G + 0.2, "right", "right")):
+        silent = f"silent (all {verdict}):\nnothing learnt"
         axis.text(x, -0.04, silent, color=GREY, ha=side, va="top")
     axis.set(xlabel="right completions among the 8", ylabel="strength of the push")
     axis.set(xticks=k, yticks=[0, 0.25, 0.5], ylim=(-0.15, 0.6))
@@ -46,16 +46,19 @@ def scores(results: dict) -> Figure:
     """Draw each script's held-out accuracy after training, with its interval: as it stands, and
     without the KL term where it has one."""
     figure, axis = new_figure("Accuracy on held-out problems after training, %")
-    looks = {"shared": ("o", BLUE, "as the script stands"), "no_kl": ("D", RED, "without KL term")}
-    for name, (marker, color, label) in looks.items():
-        for row, arm in enumerate(compare_tables.LADDER):
-            numbers = results[name]["arms"][arm]["at_budget"]
-            y = row + 0.25 * (name == "no_kl")
-            if name == "shared" or numbers != results["shared"]["arms"][arm]["at_budget"]:
-                axis.plot(100 * np.array(numbers["interval"]), [y, y], color=color, linewidth=2)
-                axis.plot(100 * numbers["mean"], y, marker, color=color, markersize=8, label=arm)
+    kinds = (("shared", "o", BLUE, "as the script stands"), ("no_kl", "D", RED, "without KL term"))
+    for row, arm in enumerate(compare_tables.LADDER):
+        last = None
+        for name, marker, color, label in kinds:
+            number = results[name]["arms"][arm]["at_budget"]
+            if number == last:  # the script has no KL term
+                continue
+            low, high = number["interval"]
+            x, y = 100 * np.array([low, number["mean"], high]), row + 0.25 * (name == "no_kl")
+            axis.plot(x, [y] * 3, color=color, marker=marker, markevery=[1], label=arm, lw=2, ms=8)
             if arm == "GRPO":
-                axis.text(100 * numbers["mean"], y - 0.25, label, color=color, ha="center")
+                axis.text(x[1], y - 0.25, label, color=color, ha="center")
+            last = number
     axis.set_xlabel("mean and 95 % interval of ten seeds")
     axis.set(yticks=range(row + 1), yticklabels=compare_tables.LADDER, ylim=(row + 0.6, -0.5))
     return figure
