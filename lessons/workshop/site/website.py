@@ -177,8 +177,8 @@ def is_picture(output: nbformat.NotebookNode) -> bool:
 
 
 def index() -> str:
-    """The first page: where to go, and the lessons as lessons/README.md lists them, with the time
-    that each needs."""
+    """The first page: the README up to its first section, where to go, and the lessons as
+    lessons/README.md lists them, with the time that each needs."""
 
     def with_minutes(line: re.Match) -> str:
         source = sources.LESSONS / f"workshop/src/{line[2]}.py"
@@ -191,7 +191,10 @@ def index() -> str:
     shelves = "".join(re.findall(rf"^## .+\n\n(?:{item})+", text, flags=re.MULTILINE))
     shelves = re.sub(r"(- \[.+\]\((\w+)\.ipynb\)):\s+(.+(?:\n  .+)*)", with_minutes, shelves)
     lessons = Renderer("lessons/README.md", set(), "index.html").to_html(shelves)
-    return page("index.html", "sigma-ladder", filled("index.html", lessons=lessons))
+    readme = (sources.LESSONS.parent / "README.md").read_text(encoding="utf-8")
+    opening = Renderer("README.md", set(), "index.html").to_html(readme.partition("\n## ")[0])
+    body = filled("index.html", opening=opening, lessons=lessons)
+    return page("index.html", "sigma-ladder", body)
 
 
 def main(config: Config) -> None:
