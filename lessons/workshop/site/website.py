@@ -108,12 +108,12 @@ class LessonPage:
         """The page, with links to its neighbours. The notebook's last cell, which has no source,
         links to other notebooks and is left out."""
         cells = sources.read_cells(self.source)
-        notebook = nbformat.read(build.notebook_path(self.source), as_version=4)
+        built = nbformat.read(build.notebook_path(self.source), as_version=4)
         before, after = sources.neighbours(self.source)
         return page(
             f"{self.source.stem}.html",
             sources.heading(self.source),
-            "".join(map(self.cell, cells, notebook.cells)),
+            "".join(map(self.cell, cells, built.cells)),
             "lesson.html",
             minutes=cells[0].note,
             before=before,
