@@ -24,14 +24,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from toy_env.metrics import check_ratio, update_metrics
 from toy_env.model import load_policy, model_prompts
-from toy_env.rollout import (
-    Rollout,
-    at_completions,
-    completion_logps,
-    in_passes,
-    sample,
-    sequences,
-)
+from toy_env.rollout import Rollout, at_completions, completion_logps, in_passes, sample, sequences
 from toy_env.run import Run, RunConfig, run_script
 
 
