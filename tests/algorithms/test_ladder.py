@@ -1,8 +1,8 @@
 """The ladder: each script differs from its neighbour by as little as its idea allows, and in the
 same places.
 
-`python tests/test_ladder.py` prints the counts and writes the diffs into README.md and
-algorithms/DIFFS.md.
+`python tests/algorithms/test_ladder.py` prints the number of changed lines for each pair, and
+writes them into algorithms/README.md and the diff of Dr. GRPO into README.md.
 """
 
 import ast
@@ -50,7 +50,7 @@ OWN_PARTS = {
     "gspo": ["sequence_ratio"],
     "cispo": ["overlong_penalty", "is_kept"],
 }
-SHOWN = {"README.md": [("grpo", "dr_grpo")], "algorithms/DIFFS.md": [*NEIGHBOURS, ("grpo", "dapo")]}
+COMMAND = "python tests/algorithms/test_ladder.py"
 
 
 def source(name: str) -> str:
@@ -102,17 +102,29 @@ def shown_diff(before: str, after: str) -> str:
     return "```diff\n" + "\n".join(lines) + "\n```"
 
 
-def with_diffs(text: str, pairs: list[tuple[str, str]]) -> str:
-    """A README with the diff of each pair between its two comments, <!-- a-b --> and <!-- /a-b -->,
-    and the counts."""
-    for before, after in pairs:
-        start, end = f"<!-- {before}-{after} -->", f"<!-- /{before}-{after} -->"
-        head, rest = text.split(start)
-        text = f"{head}{start}\n{shown_diff(before, after)}\n{end}{rest.split(end)[1]}"
+def counts(before: str, after: str) -> str:
+    """The changed code lines of a pair, as algorithms/README.md states them."""
+    added, removed = changes(before, after)
+    lines = "line" if added == 1 else "lines"
+    return f"From `{before}.py` to `{after}.py`: {added} {lines} added, {removed} removed."
+
+
+def front_page(text: str) -> str:
+    """README.md with the diff of Dr. GRPO between its two comments."""
+    start, end = "<!-- grpo-dr_grpo -->", "<!-- /grpo-dr_grpo -->"
+    head, rest = text.split(start)
+    return f"{head}{start}\n{shown_diff('grpo', 'dr_grpo')}\n{end}{rest.split(end)[1]}"
+
+
+def ladder_page(text: str) -> str:
+    """algorithms/README.md with the changed lines of each pair."""
     for before, after in BUDGETS:
-        counts = "{} → {}: +{} −{}".format(before, after, *changes(before, after))
-        text = re.sub(rf"(?<!\w){before} → {after}: \+\d+ −\d+", counts, text)
+        said = rf"From `{before}\.py` to `{after}\.py`: \d+ lines? added, \d+ removed\."
+        text = re.sub(said, counts(before, after), text)
     return text
+
+
+PAGES = {"README.md": front_page, "algorithms/README.md": ladder_page}
 
 
 def tags(line: str) -> list[tuple[str, str]]:
@@ -122,11 +134,7 @@ def tags(line: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("pair", BUDGETS)
 def test_every_step_of_the_ladder_keeps_to_its_budget(pair):
-    assert sum(changes(*pair)) <= BUDGETS[pair], changes(*pair)
-
-
-def test_grpo_reads_in_one_sitting():
-    assert len(code_lines(source("grpo"))) <= 92
+    assert sum(changes(*pair)) <= BUDGETS[pair], counts(*pair)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -135,8 +143,6 @@ def test_every_script_has_the_same_parts_in_the_same_order(name):
     parts = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
     assert [part for part in parts if part not in OWN_PARTS.get(name, [])] == PARTS
     assert set(OWN_PARTS.get(name, [])) <= set(parts)
-    numbered = re.findall(r"^        # (\d\. [\w ]+?)(?::|$)", source(name), flags=re.MULTILINE)
-    assert numbered == ["1. Sample and verify", "2. Advantages", "3. Update", "4. Log"]
 
 
 @pytest.mark.parametrize("pair", NEIGHBOURS)
@@ -145,7 +151,7 @@ def test_what_a_tag_calls_new_is_in_the_diff_and_in_the_docstring(pair):
     its label."""
     before, after = pair
     docstring = ast.get_docstring(ast.parse(source(after)))
-    assert f"Against {before}.py" in docstring
+    assert f"Against {before}.py" in docstring, f"say so in the docstring of {after}.py"
     listed = re.findall(r"^    ([+-]) (.+?)(?::|$)", docstring, flags=re.MULTILINE)
     listed = [("no " if sign == "-" else "") + label for sign, label in listed]
     old = {line.split("  #")[0].rstrip() for line in source(before).splitlines()}
@@ -156,13 +162,13 @@ def test_what_a_tag_calls_new_is_in_the_diff_and_in_the_docstring(pair):
         for name, label in tags(line)
         if name == SCRIPTS[after]
     ]
-    assert own
+    assert own, f"{after}.py: tag what is new, # [{SCRIPTS[after]}: its name]"
     for i, label in own:
         code = (
             lines[i] if lines[i].split("#")[0].strip() else lines[i + 1]
         )  # a comment speaks of the line below it
-        assert code.split("  #")[0].rstrip() not in old, label
-        assert any(entry.startswith(label) for entry in listed), label
+        assert code.split("  #")[0].rstrip() not in old, f"[{label}] is not new: {code}"
+        assert any(entry.startswith(label) for entry in listed), f"the docstring lacks {label!r}"
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -188,7 +194,7 @@ def test_a_setting_has_one_name_one_place_and_one_help_text():
     for name in SCRIPTS:
         shared = {field for field, _ in settings["grpo"]} & {field for field, _ in settings[name]}
         ours, theirs = ([f for f in settings[n] if f[0] in shared] for n in (name, "grpo"))
-        assert ours == theirs and len(ours) >= 7
+        assert ours == theirs != []
 
 
 def test_nothing_below_the_scripts_knows_an_algorithm():
@@ -202,24 +208,21 @@ def test_nothing_below_the_scripts_knows_an_algorithm():
         assert not re.search(rf"\b{word}", text), word
 
 
-def test_the_reasons_in_the_readme_are_those_of_the_tags():
-    known = (ROOT / "algorithms/TAGS.md").read_text("utf-8")
-    front = (ROOT / "README.md").read_text("utf-8")
-    reasons = re.findall(r"[^*]\*([A-Za-z][^*|\n]{30,})\*", front)
-    assert len(reasons) == 11 and all(reason in known for reason in reasons)
-
-
-@pytest.mark.parametrize("path", SHOWN)
-def test_the_readmes_show_the_diffs(path):
+@pytest.mark.parametrize("path", PAGES)
+def test_what_is_generated_on_a_page_is_current(path):
     text = (ROOT / path).read_text("utf-8")
-    assert with_diffs(text, SHOWN[path]) == text, "run python tests/test_ladder.py"
+    assert PAGES[path](text) == text, f"run {COMMAND}"
+
+
+@pytest.mark.parametrize("pair", BUDGETS)
+def test_the_page_of_the_ladder_counts_the_changed_lines(pair):
+    page = (ROOT / "algorithms/README.md").read_text("utf-8")
+    assert counts(*pair) in page, f"algorithms/README.md needs this line; then run {COMMAND}"
 
 
 if __name__ == "__main__":
     for before, after in BUDGETS:
-        print("{} → {}: +{} −{}".format(before, after, *changes(before, after)))
-    for name in SCRIPTS:
-        print(f"{name}.py: {len(code_lines(source(name)))} lines of code")
-    for path, pairs in SHOWN.items():
-        (ROOT / path).write_text(with_diffs((ROOT / path).read_text("utf-8"), pairs), "utf-8")
-    print("written:", ", ".join(SHOWN))
+        print(counts(before, after), "Budget:", BUDGETS[before, after])
+    for path, generated in PAGES.items():
+        (ROOT / path).write_text(generated((ROOT / path).read_text("utf-8")), "utf-8")
+    print("written:", ", ".join(PAGES))
