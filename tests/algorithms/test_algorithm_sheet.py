@@ -37,7 +37,7 @@ def test_every_tag_has_an_entry_under_its_script_and_names_its_lesson():
     in_scripts = {f"{origin}: {label}" for name in SCRIPTS for origin, label in tags(source(name))}
     entries = ladder.tags(ROOT)
     missing = in_scripts - entries.keys()
-    assert not missing, f"algorithms/README.md explains no {missing}: - **[tag]** why<br> equation"
+    assert not missing, f"algorithms/README.md: explain {missing}, as: - **[tag]** why<br>"
     assert entries.keys() == in_scripts, "algorithms/README.md explains a tag that no script has"
     for section in PAGE.split("\n## ")[1:]:
         names = re.findall(r"^- \*\*\[(.+?): ", section, re.M)
@@ -59,6 +59,7 @@ def test_the_page_leads_from_each_script_to_each_other():
         for kind, a, b, c, d in changes:
             made += old[a:b] if kind == "equal" else new[c:d]
         assert made == new
+    assert data["scripts"].keys() == SCRIPTS.keys(), "the page has the scripts of options.json"
     assert len(data["changes"]) == len(SCRIPTS) ** 2
 
 
@@ -66,7 +67,7 @@ def test_the_page_leads_from_each_script_to_each_other():
 def test_the_table_is_true_of_the_script(name):
     """At the first update of a batch, minus the derivative of the loss by a token's log-probability
     is A / D."""
-    assert SCRIPTS[name] in LOSSES, "the table in algorithms/README.md has no such row"
+    assert SCRIPTS[name] in LOSSES, "add a row to the table in algorithms/README.md"
     row, script = LOSSES[SCRIPTS[name]], import_module(f"algorithms.{name}")
     config, mask = script.Config(), torch.tensor([[1, 0, 0], [1, 1, 1]]).bool()
     bounds = [getattr(config, field) for field in vars(config) if field.startswith("clip_eps")]
@@ -94,7 +95,7 @@ def test_the_table_is_true_of_the_script(name):
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_options_in_the_table_are_those_of_the_file(name):
     options = json.loads((ROOT / "algorithms/options.json").read_text("utf-8"))
-    assert name in options, "algorithms/options.json: write null where a library has none"
+    assert name in options, f"algorithms/options.json lacks {name}; null: the library has none"
     for library in ("TRL", "verl"):
         known = options[name][library] or {}
         shown = re.findall(r"`(\w[\w.]*)=(\S+)`", LOSSES[SCRIPTS[name]][library])

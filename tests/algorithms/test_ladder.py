@@ -132,6 +132,13 @@ def tags(line: str) -> list[tuple[str, str]]:
     return re.findall(r"\[([A-Z][\w. ]*): ([^\]]+)\]", line)
 
 
+def test_every_rung_is_known():
+    for path in (ROOT / "algorithms").glob("*.py"):
+        is_rung = "\nAgainst " in path.read_text("utf-8")
+        known = path.stem in SCRIPTS and path.stem in {after for _, after in BUDGETS}
+        assert known or not is_rung, f"{path.name}: add it to SIDE_RUNGS and BUDGETS in this file"
+
+
 @pytest.mark.parametrize("pair", BUDGETS)
 def test_every_step_of_the_ladder_keeps_to_its_budget(pair):
     assert sum(changes(*pair)) <= BUDGETS[pair], counts(*pair)

@@ -539,7 +539,7 @@ def test_the_ladder_shows_any_two_scripts_and_what_a_tag_means(browser, site):
         assert page.locator(".changed .line").count() == 28
         assert text_of(page, ".heads") == "grpo.py\ngspo.py"
         page.click("button[data-tag='GSPO: narrow clip']")
-        assert page.locator("#entry math").count() == 1
+        assert page.locator("#entry math").count() > 0
         page.click("#ladder summary:text('in TRL and verl')")
         assert "clip_ratio_low=0.2 → " in text_of(page, "#ladder")
         page.keyboard.press("Escape")

@@ -14,18 +14,6 @@ from pathlib import Path
 
 from lessons.workshop.site.markup import Renderer, colored, filled, page
 
-SCRIPTS = (
-    "reinforce",
-    "ppo",
-    "grpo",
-    "dr_grpo",
-    "dapo",
-    "rloo",
-    "maxrl",
-    "batch_sigma",
-    "gspo",
-    "cispo",
-)
 TAG = re.compile(r"\[([A-Z][\w. ]*: [^\]]+)\]")
 # An entry of algorithms/README.md: **[tag]** why<br> equation; paper; lesson
 ENTRY = re.compile(r"^- \*\*\[(.+?)\]\*\* ((?:.|\n  )+?)<br>((?:\n  .+)+)", re.MULTILINE)
@@ -47,21 +35,22 @@ def ladder(root: Path, linked: set[str]) -> str:
     the changes between two scripts are those that difflib finds.
     """
     codes, data = {}, {"scripts": {}, "changes": {}, "about": {}, "tags": {}}
-    options = (root / "algorithms/options.json").read_text(encoding="utf-8")
-    data["options"] = json.loads(options)
-    for name in SCRIPTS:
+    options = json.loads((root / "algorithms/options.json").read_text(encoding="utf-8"))
+    data["options"] = options
+    scripts = [name for name in options if name != "all scripts"]
+    for name in scripts:
         text = (root / f"algorithms/{name}.py").read_text(encoding="utf-8")
         data["about"][name] = ast.get_docstring(ast.parse(text))
         code = text[text.index("@dataclass") :]
         codes[name] = code.splitlines()
         shown = TAG.sub(r'<button data-tag="\1">[\1]</button>', colored(code))
         data["scripts"][name] = shown.split("\n")
-    for a, b in product(SCRIPTS, repeat=2):
+    for a, b in product(scripts, repeat=2):
         matcher = SequenceMatcher(None, codes[a], codes[b], autojunk=False)
         data["changes"][f"{a}-{b}"] = matcher.get_opcodes()
     for tag, texts in tags(root).items():
         renderer = Renderer("algorithms/README.md", linked, "ladder.html")
         data["tags"][tag] = [re.sub("</?p>", "", renderer.to_html(text)) for text in texts]
     data = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
-    body = filled("ladder.html", scripts=SCRIPTS, data=data)
+    body = filled("ladder.html", scripts=scripts, data=data)
     return page("ladder.html", "The ladder: any two scripts side by side", body, script="ladder.js")
