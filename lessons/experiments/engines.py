@@ -5,11 +5,7 @@ GRPOConfig(chat_template_kwargs=...), in verl data.apply_chat_template_kwargs.
 
     GRPOTrainer(model, trl_reward, train_dataset=Dataset.from_list(rows(4096)))
 
-verl (0.9.1); the problems are files, a row of JSON per line:
-
-    python -m verl.trainer.main_ppo data.train_files=train.jsonl data.val_files=test.jsonl \\
-        reward.custom_reward_function.path=pkg://lessons.experiments.engines \\
-        actor_rollout_ref.model.path=MODEL ...
+verl (0.9.1) reads files, a row of JSON per line: algorithms/OUTGROW.md has the commands.
 """
 
 from collections.abc import Sequence
