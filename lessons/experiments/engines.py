@@ -30,15 +30,15 @@ def rows(
     the same rows.
 
     `split` is "train", each problem of a level drawn uniformly from `levels`, or "held_out",
-    n / len(levels) different problems of each level. `prompt` is a list of one chat message, as in
-    the scripts; with `chat=False`, for the base model under TRL, the bare problem, "29+46-36?". A
-    reward function reads TRL's column `answer` or verl's `reward_model["ground_truth"]`. Raises
-    ValueError if there are no such rows.
+    n / len(levels) different problems of each level, always the same. `prompt` is a list of one
+    chat message, as in the scripts; with `chat=False`, for the base model under TRL, the bare
+    problem, "29+46-36?". A reward function reads TRL's column `answer` or verl's
+    `reward_model["ground_truth"]`. Raises ValueError if there are no such rows.
     """
     if split == "train":
         problems = sample_problems(n, levels, Random(seed))
     elif split == "held_out" and n % len(levels) == 0:
-        problems = held_out_problems(n // len(levels), levels, seed)
+        problems = held_out_problems(n // len(levels), levels)
     else:
         raise ValueError(
             f"{n} rows of split {split!r}: "

@@ -81,7 +81,7 @@ def test_the_table_is_true_of_the_script(name):
         assert shown in ADVANTAGES, "add its values to ADVANTAGES, worked out by hand"
         assert (A[0, 0], A[0, 1], A[1, 0]) == pytest.approx(ADVANTAGES[shown])
         moves = (
-            "replaced" if hasattr(script, "is_kept") else "its reward" if A[1, 0] else "KL alone"
+            "replaced" if hasattr(script, "is_mixed") else "its reward" if A[1, 0] else "KL alone"
         )
         assert row["silent"] == moves
     logps = torch.full((2, 3), -1.0, requires_grad=True)

@@ -31,11 +31,11 @@ SIDE_RUNGS = {
 }
 SCRIPTS = LADDER | SIDE_RUNGS
 BUDGETS = {  # changed code lines, added and removed together
-    ("reinforce", "ppo"): 120,
+    ("reinforce", "ppo"): 128,
     ("ppo", "grpo"): 100,
     ("grpo", "dr_grpo"): 6,
-    ("dr_grpo", "dapo"): 46,
-    ("grpo", "dapo"): 42,
+    ("dr_grpo", "dapo"): 54,
+    ("grpo", "dapo"): 50,
     ("dr_grpo", "rloo"): 8,
     ("dr_grpo", "maxrl"): 12,
     ("dr_grpo", "batch_sigma"): 4,
