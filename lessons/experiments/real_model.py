@@ -16,14 +16,12 @@ problems of `sums.py` a step; two updates a batch, REINFORCE one. The rate of ea
 RATES, without LATE, after 20 steps on a seed that is used for nothing else.
 """
 
-import json
 import re
 from dataclasses import dataclass, fields
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -41,8 +39,7 @@ from lessons.experiments.harness.grid import (
     short,
     write_pages,
 )
-from lessons.experiments.harness.learning import pass_and_majority
-from lessons.experiments.harness.pool import silence
+from lessons.experiments.harness.learning import pass_and_majority, trained
 from toy_env.evaluation import held_out_report
 from toy_env.model import load_policy
 from toy_env.run import parse
@@ -138,7 +135,6 @@ def settings_of(run: Run) -> dict:
         "warmup_steps": 5,
         "overlong_buffer": 2,
         "eval_every": 20,
-        "device": "cpu",
     }
     names = {field.name for field in fields(import_module(f"algorithms.{run.script}").Config)}
     return {name: value for name, value in settings.items() if name in names}
@@ -161,13 +157,9 @@ def train(run: Run) -> dict:
     if not run.script:
         return rounded({"log": {}, "end": measured(MODEL)})
     script = import_module(f"algorithms.{run.script}")
-    with TemporaryDirectory() as folder:
-        with silence():
-            script.train(script.Config(**settings_of(run), run_dir=f"{folder}/run"))
-        lines = Path(folder, "run/metrics.jsonl").read_text("utf-8").splitlines()
-        rows = [json.loads(line) for line in lines]
+    with trained(script, settings_of(run)) as (folder, rows):
         log = {name: [row[name] for row in rows] for name in ("rollouts", *LOGGED)}
-        return rounded({"log": log, "end": measured(Path(folder, "run/checkpoint"))})
+        return rounded({"log": log, "end": measured(folder / "checkpoint")})
 
 
 def best_rates(trials: list[dict]) -> dict[str, float]:
@@ -184,21 +176,19 @@ def main(config: Config) -> None:
     real_model.json and real_model_tuning.json."""
     print(PREDICTIONS)
     prepare(config.model)
-    grid, trials = Grid(config, "real_model"), []
+    grid, base = Grid(config, "real_model"), Run("", 0.0, 0, 0)
     if config.quick:
-        runs = [Run("grpo", 1e-5, 0, 12)]
-    else:
-        arms = product(SCRIPTS.values(), RATES)
-        trials = grid.run(train, [Run(*arm, TUNING_SEED, TUNING_STEPS) for arm in arms], "tuning")
-        rates = best_rates(trials)
-        order = product(range(config.seeds), SCRIPTS.values())
-        runs = [Run(script, rates[script], seed) for seed, script in order]
-    results = grid.run(train, [Run("", 0.0, 0, 0), *runs])
-    for run in results:
-        end = run["end"]
-        numbers = (f"{name} {end[name]:.2f}" for name in ("sampled", "greedy", "pass@16"))
-        print(f"{run['script'] or 'base'}, seed {run['seed']}:", ", ".join(numbers))
-    if config.publish and not config.quick:
+        for run in grid.run(train, [base, Run("grpo", 1e-5, 0, 12)]):
+            print(run["script"] or "base", run["end"])
+        return
+    arms = product(SCRIPTS.values(), RATES)
+    trials = grid.run(train, [Run(*arm, TUNING_SEED, TUNING_STEPS) for arm in arms], "tuning")
+    rates = best_rates(trials)
+    order = product(range(config.seeds), SCRIPTS.values())
+    runs = [Run(script, rates[script], seed) for seed, script in order]
+    results = grid.run(train, [base, *runs])
+    print(table(results))
+    if config.publish:
         grid.publish(TUNED, trials)
         grid.publish(RESULTS, results)
         draw(results[1:], RESULTS.parent / "figures/real_model.png")
