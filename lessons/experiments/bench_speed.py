@@ -50,7 +50,6 @@ WHOLE = 65_536  # tokens of a pass; with SmolLM2's vocabulary a twelfth of them
 MEMORY = {
     "with a reference, `--kl_coef 0.04`": {"kl_coef": 0.04},
     "`--max_tokens_per_pass 4096`": {"max_tokens_per_pass": 4096},
-    "`--gradient_checkpointing`": {"gradient_checkpointing": True},
     "`--dtype bfloat16`": {"dtype": "bfloat16"},
 }
 

@@ -1,20 +1,22 @@
-"""The pages with committed numbers, README.md and REAL_MODEL.md beside this file, anew:
+"""Write the committed numbers into the pages again, and print the predictions of erring.py with
+their outcomes, which no page shows:
 
-python lessons/experiments/write_pages.py
+    python lessons/experiments/write_pages.py
 """
 
 from pathlib import Path
 
 from lessons.experiments import baselines_tables, bench_speed, compare_tables, erring, real_model
-from lessons.experiments.harness.grid import write_pages
+from lessons.experiments.harness.grid import load_runs, write_pages
 
 
 def pages() -> list[dict[Path, dict[str, str]]]:
     """The tables of all experiments, by the page and the place where they stand."""
-    parts = (bench_speed, baselines_tables, erring, real_model)
+    parts = (bench_speed, baselines_tables, real_model)
     return [compare_tables.texts(compare_tables.load()), *(part.texts() for part in parts)]
 
 
 if __name__ == "__main__":
     for texts in pages():
         write_pages(texts)
+    print(erring.verdicts(load_runs(erring.RESULTS)))
