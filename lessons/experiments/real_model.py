@@ -17,7 +17,7 @@ three, 5e-6 to 2e-5, after 20 steps on a seed that is used for nothing else.
 """
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import product
@@ -54,6 +54,19 @@ SCRIPTS = {title: script for title, script in LADDER.items() if script != "ppo"}
 RATES, TUNING_SEED, TUNING_STEPS = (5e-6, 1e-5, 2e-5, 4e-5), 100, 20
 # The best of the first three. Dr. GRPO and DAPO tried the last after the runs of 60 steps.
 CHOSEN = {"reinforce": 1e-5, "grpo": 1e-5, "dr_grpo": 1e-5, "dapo": 5e-6}
+SETTINGS = {
+    "task": "lessons.experiments.sums",
+    "prompts_per_step": 8,
+    "max_new_tokens": 8,
+    "warmup_steps": 5,
+    "eval_every": 20,
+}
+OWN = {  # settings that not every script has
+    "reinforce": {},
+    "grpo": {"num_minibatches": 2, "kl_coef": 0.0},
+    "dr_grpo": {"num_minibatches": 2, "kl_coef": 0.0},
+    "dapo": {"num_minibatches": 2, "overlong_buffer": 2},
+}
 SAMPLES, PROBLEMS = 16, 128  # of the evaluation after training
 LOGGED = {  # metrics of each step, with their headings in the figure
     "accuracy": "Accuracy of the training batches",
@@ -121,26 +134,6 @@ def from_gguf(folder: Path, file: str):
     return policy, AutoTokenizer.from_pretrained(folder, gguf_file=file)
 
 
-def settings_of(run: Run) -> dict:
-    """What differs from the script's defaults, as far as the script has it."""
-    settings = {
-        "task": "lessons.experiments.sums",
-        "model": str(MODEL),
-        "seed": run.seed,
-        "steps": run.steps,
-        "learning_rate": run.rate,
-        "prompts_per_step": 8,
-        "max_new_tokens": 8,
-        "num_minibatches": 2,
-        "kl_coef": 0.0,
-        "warmup_steps": 5,
-        "overlong_buffer": 2,
-        "eval_every": 20,
-    }
-    names = {field.name for field in fields(import_module(f"algorithms.{run.script}").Config)}
-    return {name: value for name, value in settings.items() if name in names}
-
-
 def measured(model: Path) -> dict:
     """Accuracy of a model with 95 % intervals, greedy and sampled, Pass@16 and majority@16."""
     policy, tokenizer = load_policy(str(model))
@@ -157,8 +150,9 @@ def train(run: Run) -> dict:
     torch.set_num_threads(1)
     if not run.script:
         return rounded({"log": {}, "end": measured(MODEL)})
+    of_run = {"seed": run.seed, "steps": run.steps, "learning_rate": run.rate, "model": str(MODEL)}
     script = import_module(f"algorithms.{run.script}")
-    with trained(script, settings_of(run)) as (folder, rows):
+    with trained(script, SETTINGS | OWN[run.script] | of_run) as (folder, rows):
         log = {name: [row[name] for row in rows] for name in ("rollouts", *LOGGED)}
         return rounded({"log": log, "end": measured(folder / "checkpoint")})
 
