@@ -159,8 +159,10 @@ def replacements(script, name: str) -> dict:
     if name == MIXED:
         return {"policy_loss": over_mixed(loss)}
     if name == KL_TIMES_SIGMA:
-        both = (advantages_with_sigma, loss_with_kl_times_sigma)
-        return dict(zip(("compute_advantages", "policy_loss"), both))
+        return {
+            "compute_advantages": advantages_with_sigma,
+            "policy_loss": loss_with_kl_times_sigma,
+        }
     return {name: getattr(dr_grpo, name)} if name else {}
 
 
@@ -265,7 +267,7 @@ def made(experiment: str, config: Config, grid: Grid) -> dict:
         draw(PANELS[experiment], arms, figure)
     machine = f"{platform.machine()}, torch {torch.__version__}"
     numbers = {"machine": machine, "seeds": [*range(config.seeds)]}
-    return rounded(numbers | compare_tables.numbers(experiment, arms, KS))
+    return rounded(numbers | compare_tables.numbers_of(experiment, arms, KS))
 
 
 def main(config: Config) -> None:

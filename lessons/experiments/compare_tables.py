@@ -114,7 +114,7 @@ def compared(experiment: str, arms: dict) -> dict:
     return {"comparisons": comparisons, "sd": sd, "seeds_for_a_point": seeds}
 
 
-def numbers(experiment: str, runs: dict[str, list[dict]], ks: tuple[int, ...]) -> dict:
+def numbers_of(experiment: str, runs: dict[str, list[dict]], ks: tuple[int, ...]) -> dict:
     """What results.json holds of an experiment, from the results of each arm by seed."""
     if experiment == "sampling":
         return sampling_numbers(runs, ks)

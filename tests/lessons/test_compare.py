@@ -125,9 +125,11 @@ def test_update_norm_is_the_move_of_the_policy(tmp_path, train):
 def test_a_run_is_summed_up_by_hand(tmp_path):
     """20 steps of 1 prompt x 10 completions, evaluated after 10 (150 drawn) and 20 (400 drawn):
     budget 200."""
-    common = {"update_norm": 0.5, "clipped_up": 0.1, "clipped_down": 0.2, "entropy": 1.0}
-    common |= {"length_wrong": 4.0, "truncated": 0.0, "silent": 0.5, "held_out": None}
-    rows = [common | {"step": step, "rollouts": 15 * step} for step in range(1, 21)]
+    common = {"update_norm": 0.5, "clipped_up": 0.1, "clipped_down": 0.2, "held_out": None}
+    common |= {"length_wrong": 4.0, "truncated": 0.0, "silent": 0.5}
+    rows = [
+        common | {"step": step, "entropy": step, "rollouts": 15 * step} for step in range(1, 21)
+    ]
     rows[4] |= {"silent": 1.0}
     for name in ("update_norm", "clipped_up", "clipped_down"):
         del rows[4][name]  # no group was mixed, and nothing was updated
@@ -142,7 +144,7 @@ def test_a_run_is_summed_up_by_hand(tmp_path):
     shown = compare.summary(tmp_path, rows)
     assert shown["budget"] == 200 and shown["at_budget"] == pytest.approx(0.6 + 0.2 * 50 / 250)
     assert shown["update_norm"] == 0.5 and shown["silent"] == pytest.approx(0.525)
-    assert shown["length_right"] is None
+    assert shown["entropy"] == 15.5 and shown["length_right"] is None  # of the last ten
     curves = shown["curves"]
     assert curves["completions"] == [[0, 150, 400], [0.3, 0.6, 0.8]]
     assert curves["updates"] == [[0, 40, 80], [0.3, 0.6, 0.8]]
