@@ -2,7 +2,7 @@
 
     pip install -e '.[parity]'                          for TRL
     python lessons/experiments/bench_speed.py           about 5 minutes; leave the machine alone
-    python lessons/experiments/bench_speed.py --real    real_model.py's model instead: 40 minutes
+    python lessons/experiments/bench_speed.py --real    real_model.py's model instead: 50 minutes
 
 With --publish the numbers go to bench_speed.json beside this file, those of --real to an entry of
 their own, and from there into the tables of README.md and toy_env/README.md.
