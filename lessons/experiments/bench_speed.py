@@ -144,9 +144,12 @@ def real_cases(folder: str) -> dict[str, dict]:
         part.save_pretrained(f"{folder}/real")
     real = {"model": f"{folder}/real", "task": SUMS, "prompts_per_step": 8}
     real |= {"num_minibatches": 2, "kl_coef": 0.0}
-    cases = {f"SmolLM2, {n} tokens": real | {"max_new_tokens": n} for n in (8, 64)}
-    whole = cases["SmolLM2, 64 tokens"] | {"max_tokens_per_pass": WHOLE}
-    return cases | {f"SmolLM2, 64 tokens, `--max_tokens_per_pass {WHOLE}`": whole}
+    long, whole = real | {"max_new_tokens": 64}, {"max_tokens_per_pass": WHOLE}
+    return {
+        "SmolLM2, 8 tokens": real | {"max_new_tokens": 8},
+        "SmolLM2, 64 tokens": long,
+        f"SmolLM2, 64 tokens, `--max_tokens_per_pass {WHOLE}`": long | whole,
+    }
 
 
 def measure(settings: dict, turns: int, steps: int) -> dict:
