@@ -2,12 +2,12 @@
 
     pip install -e '.[parity]'                          for TRL
     python lessons/experiments/bench_speed.py           about 5 minutes; leave the machine alone
-    python lessons/experiments/bench_speed.py --real    real_model.py's model instead: 40 minutes
+    python lessons/experiments/bench_speed.py --real    real_model.py's model instead: 50 minutes
 
 With --publish the numbers go to bench_speed.json beside this file, those of --real to an entry of
 their own, and from there into the tables of README.md and toy_env/README.md.
 
-Each side has a process of its own. They take turns, step by step, so that whatever slows the
+Each side has a process of its own. They take turns, a few steps each, so that whatever slows the
 machine slows both. Both do the same work: the same model, prompts, group size and length limit,
 four updates a step, KL to a reference. The learning rate is 1e-12, so that the policy does not
 change and all steps sample the same cost.
@@ -15,39 +15,41 @@ change and all steps sample the same cost.
 With --real a step is 64 completions of exactly 8 and of exactly 64 tokens by SmolLM2-135M, in two
 updates without KL: its end token is one that it does not write. At 64 tokens grpo.py computes each
 forward pass twice, to save memory, unless a pass holds a whole minibatch (WHOLE). Memory is the
-peak of a process; that of grpo.py is also measured with the settings of MEMORY.
+peak of a process, on Linux and macOS; that of grpo.py is also measured with the settings of MEMORY.
 """
 
 import json
-import multiprocessing
 import os
 import platform
 import random
-import resource
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 from tqdm import tqdm
 
 from algorithms import grpo
 from lessons.experiments.harness.grid import compact, markdown, rounded, write_pages
-from lessons.experiments.harness.pool import begin, silence
+from lessons.experiments.harness.learning import trained
+from lessons.experiments.harness.pool import silence
 from toy_env.model import load_policy, model_prompts
 from toy_env.run import parse
 from toy_env.tasks import load_task
 
 RESULTS, SUMS = Path(__file__).parent / "bench_speed.json", "lessons.experiments.sums"
-# Steps without end and of one cost: at this rate the policy does not change.
-ENDLESS = {"steps": 10**6, "save_every": 10**6, "eval_problems": 1, "learning_rate": 1e-12}
+RATE = 1e-12  # at which the policy does not change
+WARM_UP = 2  # steps that are not counted
 WHOLE = 65_536  # tokens of a pass; with SmolLM2's vocabulary a twelfth of them
 MEMORY = {
     "with a reference, `--kl_coef 0.04`": {"kl_coef": 0.04},
     "`--max_tokens_per_pass 4096`": {"max_tokens_per_pass": 4096},
-    "`--gradient_checkpointing`": {"gradient_checkpointing": True},
     "`--dtype bfloat16`": {"dtype": "bfloat16"},
 }
 
@@ -58,77 +60,70 @@ class Config:
     publish: bool = False  # update bench_speed.json and the table in README.md beside it
 
 
-# ---------------------------------------------------------------------- in the worker processes
+# ---------------------------------------------------------------------- in a process of its own
 
 
-def stopwatch(connection) -> Iterator[None]:
-    """Time steps: each `next` ends one and begins the next; the first only begins. Before a step
-    wait for the parent's word; after it send its seconds and the process's peak memory in GB."""
-    while True:
-        connection.recv()
-        started = time.perf_counter()
-        yield
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # from kB, on Linux
-        connection.send((time.perf_counter() - started, memory))
+def peak_memory() -> float:
+    """The peak of this process's memory in GB."""
+    import resource  # not on Windows
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1e9 if sys.platform == "darwin" else 1e6)  # bytes there, kB on Linux
 
 
-def ours(connection, settings: dict) -> None:
-    """grpo.train itself."""
-    steps, log = stopwatch(connection), grpo.Run.log
-
-    def log_and_report(*arguments) -> None:
-        log(*arguments)
-        next(steps)
-
-    grpo.Run.log = log_and_report
-    with tempfile.TemporaryDirectory() as folder:
-        grpo.train(grpo.Config(run_dir=f"{folder}/run", device="cpu", **settings, **ENDLESS))
+def ours(settings: dict, steps: int) -> tuple[list[float], float]:
+    """The seconds of each step of grpo.py, and the peak of its memory."""
+    common = {"steps": steps, "learning_rate": RATE, "eval_problems": 1}
+    with trained(grpo, common | settings) as (_, rows):
+        return [row["seconds"] for row in rows], peak_memory()
 
 
-def trl(connection, settings: dict) -> None:
-    """GRPOTrainer with the same settings, as scale_out.py makes it."""
+def trl(settings: dict, steps: int) -> tuple[list[float], float]:
+    """The same of GRPOTrainer with these settings, as scale_out.py makes it."""
     from transformers import TrainerCallback
 
     from lessons.experiments import scale_out
 
-    config, steps, problems = grpo.Config(**settings), stopwatch(connection), []
+    config, problems, times = grpo.Config(**settings), [], []
     task = load_task(config.task)
-    for step in range(1, 201):
+    for step in range(1, steps + 2):  # the times between the ends of steps are one fewer
         rng = random.Random(f"0/{step}")  # as grpo.py with seed 0 draws them
         rng.getrandbits(63)
         problems += task.sample_problems(config.prompts_per_step, task.LEVELS, rng)
 
-    class Turns(TrainerCallback):
+    class Clock(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs) -> None:
             if state.global_step % config.num_minibatches == 0:
-                next(steps)
+                times.append(time.perf_counter())
 
     prompts = model_prompts(load_policy(config.model)[1], problems, task)
     rows = [{"prompt": text, "answer": p.answer} for text, p in zip(prompts, problems)]
-    theirs = scale_out.Config(
-        model=config.model,
-        steps=200,
-        learning_rate=ENDLESS["learning_rate"],
-        warmup_steps=0,
-        prompts_per_step=config.prompts_per_step,
-        num_minibatches=config.num_minibatches,
-        max_new_tokens=config.max_new_tokens,
-        run_dir=tempfile.mkdtemp(),
-        trl=("use_cpu=true", f"beta={config.kl_coef}"),
-    )
-    trainer = scale_out.build_trainer(theirs, scale_out.trl_settings(theirs, 1), rows)
-    trainer.add_callback(Turns())
-    trainer.train()
-
-
-def work(connection, side: Callable, settings: dict) -> None:
-    """Run a side in a worker process, silently but for an error's traceback."""
-    begin()
-    with silence():
-        side(connection, settings)
+    with silence(), tempfile.TemporaryDirectory() as folder:
+        theirs = scale_out.Config(
+            model=config.model,
+            steps=steps + 1,
+            learning_rate=RATE,
+            warmup_steps=0,
+            prompts_per_step=config.prompts_per_step,
+            num_minibatches=config.num_minibatches,
+            max_new_tokens=config.max_new_tokens,
+            run_dir=folder,
+            trl=("use_cpu=true", f"beta={config.kl_coef}"),
+        )
+        trainer = scale_out.build_trainer(theirs, scale_out.trl_settings(theirs, 1), rows)
+        trainer.add_callback(Clock())
+        trainer.train()
+    return np.diff(times).tolist(), peak_memory()
 
 
 # ---------------------------------------------------------------------- in the parent process
+
+
+def alone(side: Callable, settings: dict, steps: int) -> tuple[list[float], float]:
+    """What a side returns from a process of its own, without the warm-up."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        seconds, memory = pool.submit(side, settings, WARM_UP + steps).result()
+    return seconds[WARM_UP:], memory
 
 
 def toy_cases(folder: str) -> dict[str, dict]:
@@ -149,67 +144,46 @@ def real_cases(folder: str) -> dict[str, dict]:
         part.save_pretrained(f"{folder}/real")
     real = {"model": f"{folder}/real", "task": SUMS, "prompts_per_step": 8}
     real |= {"num_minibatches": 2, "kl_coef": 0.0}
-    cases = {f"SmolLM2, {n} tokens": real | {"max_new_tokens": n} for n in (8, 64)}
-    whole = cases["SmolLM2, 64 tokens"] | {"max_tokens_per_pass": WHOLE}
-    return cases | {f"SmolLM2, 64 tokens, `--max_tokens_per_pass {WHOLE}`": whole}
+    long, whole = real | {"max_new_tokens": 64}, {"max_tokens_per_pass": WHOLE}
+    return {
+        "SmolLM2, 8 tokens": real | {"max_new_tokens": 8},
+        "SmolLM2, 64 tokens": long,
+        f"SmolLM2, 64 tokens, `--max_tokens_per_pass {WHOLE}`": long | whole,
+    }
 
 
-class Worker:
-    """A worker process, and the reports it sends."""
-
-    def __init__(self, side: Callable, settings: dict) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.connection, other = context.Pipe()
-        self.process = context.Process(target=work, args=(other, side, settings), daemon=True)
-        self.process.start()
-        other.close()  # so that a worker that ends early is an EOFError here
-
-    def step(self) -> tuple[float, float]:
-        """Have it make a step. Returns the seconds, and the peak of its memory so far in GB."""
-        self.connection.send("go")
-        return self.connection.recv()
-
-
-def peak(settings: dict) -> float:
-    """The peak of the memory of two steps of grpo.py, in GB."""
-    worker = Worker(ours, settings)
-    memory = max(worker.step()[1] for _ in range(2))
-    worker.process.kill()
-    return memory
-
-
-def measure(settings: dict, steps: int) -> dict:
+def measure(settings: dict, turns: int, steps: int) -> dict:
     """The parameters of the model, the median seconds of a step of each side, the median of their
-    ratio within a turn, and the peak of their memory. The first two steps of each warm up, while
-    the other side waits."""
-    workers = {}
-    for side in (ours, trl):
-        workers[side.__name__] = Worker(side, settings)
-        workers[side.__name__].step()
-    turns = [{name: one.step() for name, one in workers.items()} for _ in range(steps)]
-    for worker in workers.values():
-        worker.process.kill()
+    ratio, and the peak of their memory."""
+    seconds, memory = {"ours": [], "trl": []}, {}
+    for _ in range(turns):
+        for side in (ours, trl):
+            name = side.__name__
+            of_turn, memory[name] = alone(side, settings, steps)
+            seconds[name] += of_turn
     return {
         "parameters": load_policy(settings["model"])[0].num_parameters(),
-        "seconds": {name: median(turn[name][0] for turn in turns) for name in workers},
-        "speed_against_trl": median(turn["trl"][0] / turn["ours"][0] for turn in turns),
-        "memory": {name: turns[-1][name][1] for name in workers},
+        "seconds": {name: median(each) for name, each in seconds.items()},
+        "speed_against_trl": median(np.divide(seconds["trl"], seconds["ours"]).tolist()),
+        "memory": memory,
     }
 
 
 def main(config: Config) -> None:
     """Time one part, toy or real, print its table, and with --publish write it onto the pages."""
-    memory = {}
+    name, make_cases, turns, steps, more = "toy", toy_cases, 4, 5, {}
+    if config.real:
+        name, make_cases, turns, steps, more = "real", real_cases, 2, 2, MEMORY
     with tempfile.TemporaryDirectory() as folder:
         with silence():
-            cases = (real_cases if config.real else toy_cases)(folder)
-        steps = 4 if config.real else 20  # timed ones of each side
-        models = {name: measure(case, steps) for name, case in tqdm(cases.items())}
-        for name, more in MEMORY.items() if config.real else ():
-            memory[name] = peak(cases["SmolLM2, 64 tokens"] | more)
+            cases = make_cases(folder)
+        models = {title: measure(case, turns, steps) for title, case in tqdm(cases.items())}
+        memory = {
+            title: alone(ours, cases["SmolLM2, 64 tokens"] | change, 0)[1]
+            for title, change in more.items()
+        }
     machine = f"{os.cpu_count()} {platform.machine()} cores"
-    part = {"machine": machine, "models": models, "memory": memory}
-    measured = rounded({"real" if config.real else "toy": part})
+    measured = rounded({name: {"machine": machine, "models": models, "memory": memory}})
     print(table(measured))
     if config.publish:
         results = json.loads(RESULTS.read_text("utf-8")) | measured

@@ -4,7 +4,6 @@ import math
 from pathlib import Path
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -26,8 +25,14 @@ LOOKS = {
     "CISPO": (RED, "--", ">"),
     "GRPO, not / σ": (BLACK, "--", "o"),
     "GRPO, constant length": (ORANGE, "-.", "s"),
+    # the ablation, row by row darker
+    "GRPO without KL": ("#7ad151", "-", "o"),
+    "+ overlong filtering": ("#2cb17e", "--", "^"),
+    "+ clip-higher": ("#228b8d", "-.", "s"),
+    "+ soft overlong punishment": ("#32648e", ":", "D"),
+    "+ token-level loss": ("#453781", (0, (6, 1, 1, 1, 1, 1)), "v"),
+    "+ dynamic sampling": ("#440154", (0, (2, 1)), "X"),
 }
-DASHES, MARKERS = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (2, 1))), "o^sDvX"
 
 # The panels of a figure: held-out accuracy over completions or optimizer steps, or a metric over
 # rollout batches.
@@ -46,35 +51,29 @@ HEADINGS = {
 OVER = {"completions": "completions sampled", "updates": "optimizer steps"}
 
 
-def look(name: str, row: int = 0, rows: int = 0) -> dict:
-    """The style of an arm's line. Arms differ in dashes and markers, not in colour alone; one
-    without a style of its own is a row of a sequence."""
-    if name in LOOKS:
-        color, dashes, marker = LOOKS[name]
-    else:
-        color = colormaps["viridis_r"](0.2 + 0.8 * row / max(rows - 1, 1))
-        dashes, marker = DASHES[row % len(DASHES)], MARKERS[row % len(MARKERS)]
+def look(arm: str) -> dict:
+    """The style of an arm's line. Arms differ in dashes and markers, not in colour alone."""
+    color, dashes, marker = LOOKS[arm]
     style = {"color": color, "linestyle": dashes, "linewidth": 1.5, "marker": marker}
     return style | {"markersize": 4, "markerfacecolor": "white"}
 
 
 def draw(panels: tuple[str, ...], runs: dict[str, list[dict]], path: Path) -> None:
     """Small multiples; each line is an arm's mean over its seeds, with the t interval."""
-    figure = Figure(figsize=(12, 3.1 * math.ceil(len(panels) / 3) + 0.6), layout="constrained")
-    axes = figure.subplots(math.ceil(len(panels) / 3), 3).flat
-    for axis, panel in zip(axes, panels):
-        where, x, y = ("curve", panel, "held_out") if panel in OVER else ("windows", "step", panel)
-        for row, (arm, of_arm) in enumerate(runs.items()):
-            xs = np.array([run[where][x] for run in of_arm], dtype=float)
-            ys = np.array([run[where][y] for run in of_arm], dtype=float)  # None becomes NaN
-            if x == "completions":  # which differ between runs with dynamic sampling
+    rows = math.ceil(len(panels) / 3)
+    figure = Figure(figsize=(12, 3.1 * rows + 0.6), layout="constrained")
+    for axis, panel in zip(figure.subplots(rows, 3).flat, panels):
+        for arm, of_arm in runs.items():
+            curves = np.array([run["curves"][panel] for run in of_arm], dtype=float)
+            xs, ys = curves[:, 0], curves[:, 1]  # (seeds, points); None has become NaN
+            if panel == "completions":  # which differ between runs with dynamic sampling
                 grid = np.linspace(0, 1.25 * of_arm[0]["budget"], 16)
-                ys = np.array([np.interp(grid, *of_run, right=np.nan) for of_run in zip(xs, ys)])
+                ys = np.array([np.interp(grid, *curve, right=np.nan) for curve in curves])
                 xs = grid[None]
             if np.isfinite(ys).any():
-                xs, style = xs.mean(axis=0), look(arm, row, len(runs))
-                axis.fill_between(xs, *t_interval(ys), color=style["color"], alpha=0.12, lw=0)
-                axis.plot(xs, ys.mean(axis=0), **style, label=arm)
+                x, style = xs.mean(axis=0), look(arm)
+                axis.fill_between(x, *t_interval(ys), color=style["color"], alpha=0.12, lw=0)
+                axis.plot(x, ys.mean(axis=0), **style, label=arm)
         tidy(axis, HEADINGS.get(panel, "Held-out accuracy"), OVER.get(panel, "rollout batch"))
         axis.set_ylim((0.35, 1) if panel in OVER else (0, None))
     finish(figure, path)

@@ -1,10 +1,11 @@
 """The numbers of compare.py: its comparisons and its tables.
 
-tests/test_compare.py holds the text of the pages to these numbers.
+tests/lessons/test_compare.py holds the text of the page to these numbers.
 """
 
 import json
-from itertools import pairwise
+from collections.abc import Callable
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,7 @@ from lessons.experiments.harness import grid, paired
 from lessons.experiments.harness.grid import cell, markdown, short
 
 RESULTS = Path(__file__).parent / "results.json"
-README = RESULTS.parent / "README.md"
-FIGURES = RESULTS.parent / "figures"
+README, FIGURES = RESULTS.parent / "README.md", RESULTS.parent / "figures"
 LADDER = {
     "REINFORCE": "reinforce",
     "PPO": "ppo",
@@ -27,7 +27,6 @@ NUMBERS = (
     "truncated", "silent",
 )  # fmt: skip
 SAMPLED = (("pass", 1), ("majority", 64), ("pass", 4), ("pass", 64))
-STEPWISE = ("ablation", "movement")  # each arm is compared with the one above it
 BATCH_SIGMA = (  # pairs of arms; the first two gaps are compared, too
     ("÷ σ of the batch", "Dr. GRPO"),
     ("÷ σ of the batch without KL", "Dr. GRPO without KL"),
@@ -63,54 +62,64 @@ def sampling_numbers(arms: dict[str, list[dict]], ks: tuple[int, ...]) -> dict:
     each k with its interval; and the differences from the base that the table shows, problem by
     problem."""
 
-    def at(rates: np.ndarray, k: int) -> dict:
-        of_k = rates[:, ks.index(k)]  # (seeds, problems)
-        return {"k": k, "mean": float(of_k.mean()), "interval": paired.interval_over_both(of_k)}
+    def rates(arm: str, kind: str, k: int) -> np.ndarray:  # (seeds, problems)
+        return np.array([run[kind][ks.index(k)] for run in arms[arm]])
 
-    rates, means, comparisons = {}, {}, []
-    for arm, runs in arms.items():
-        rates[arm] = {kind: np.array([run[kind] for run in runs]) for kind in ("majority", "pass")}
-        means[arm] = {kind: [at(each, k) for k in ks] for kind, each in rates[arm].items()}
+    means, comparisons = {}, []
+    for arm in arms:
+        means[arm] = {"majority": [], "pass": []}
+        for kind, k in product(means[arm], ks):
+            of_k = rates(arm, kind, k)
+            rate = {"k": k, "mean": float(of_k.mean())}
+            means[arm][kind].append(rate | {"interval": paired.interval_over_both(of_k)})
         if arm == "base":
             continue
         for kind, k in SAMPLED[:-1]:  # the base's .999 leaves no room at the last
-            gaps = (rates[arm][kind] - rates["base"][kind])[:, ks.index(k)]
-            names = {"arm": arm, "other": "base", "number": f"{kind}@{k}"}
-            comparisons.append(names | paired.difference_over_both(gaps))
+            gap = paired.difference_over_both(rates(arm, kind, k) - rates("base", kind, k))
+            comparisons.append({"arm": arm, "other": "base", "number": f"{kind}@{k}"} | gap)
     paired.holm(comparisons)
     return {"arms": means, "comparisons": comparisons}
 
 
 def family(experiment: str, arms: dict) -> list[tuple[str, str, str]]:
     """The comparisons of an experiment's table: arm, other arm, number."""
-    if experiment in STEPWISE:
-        return [(arm, above, "at_budget") for above, arm in pairwise(arms)]
+    numbers, pairs = ["at_budget"], [(arm, "GRPO") for arm in arms if arm != "GRPO"]
+    if experiment in ("ablation", "movement"):
+        pairs = [(arm, above) for above, arm in pairwise(arms)]
     if experiment == "batch_sigma":
-        return [(*pair, "at_budget") for pair in BATCH_SIGMA]
-    numbers = ("at_budget", "length_wrong", "entropy") if experiment == "pieces" else ("at_budget",)
-    return [(arm, "GRPO", number) for arm in arms if arm != "GRPO" for number in numbers]
+        pairs = BATCH_SIGMA
+    if experiment == "pieces":
+        numbers += ["length_wrong", "entropy"]
+    return [(*pair, number) for pair in pairs for number in numbers]
 
 
 def compared(experiment: str, arms: dict) -> dict:
-    """The comparisons of an experiment's table, one family whose p values are corrected, unless it
-    is `matched`; and the seeds at which a difference of one point at equal completions would be
-    seen, from the median of their standard deviations."""
+    """The comparisons of an experiment's table, one family whose p values are corrected; and the
+    seeds at which a difference of one point at equal completions would be seen, from the median of
+    their standard deviations."""
     pairs = {}
     for arm, other, number in family(experiment, arms):
         pairs[arm, other, number] = [arms[name][number]["seeds"] for name in (arm, other)]
     if experiment == "batch_sigma":
         gaps = [np.subtract(*values).tolist() for values in pairs.values()]
         pairs["with KL", "without", "at_budget"] = gaps[:2]
-    comparisons = [
-        dict(zip(("arm", "other", "number"), names)) | paired.difference(*values)
-        for names, values in pairs.items()
-    ]
-    if experiment != "matched":
-        paired.holm(comparisons)
+    comparisons = []
+    for (arm, other, number), values in pairs.items():
+        names = {"arm": arm, "other": other, "number": number}
+        comparisons.append(names | paired.difference(*values))
+    paired.holm(comparisons)
     spread = [c["sd"] for c in comparisons if c["number"] == "at_budget" and c["sd"]]
     sd = float(np.median(spread)) if spread else None
     seeds = paired.seeds_needed(sd, 0.01) if sd else None
     return {"comparisons": comparisons, "sd": sd, "seeds_for_a_point": seeds}
+
+
+def numbers_of(experiment: str, runs: dict[str, list[dict]], ks: tuple[int, ...]) -> dict:
+    """What results.json holds of an experiment, from the results of each arm by seed."""
+    if experiment == "sampling":
+        return sampling_numbers(runs, ks)
+    arms = training_numbers(runs)
+    return {"arms": arms} | compared(experiment, arms)
 
 
 # ---------------------------------------------------------------------- tables
@@ -128,39 +137,44 @@ def change(comparison: dict, digits: int = 1) -> str:
     return grid.change(comparison, digits, scale)
 
 
-def budget_of(results: dict) -> str:
-    """The heading of accuracies at the budget: "at 15,360 completions"."""
-    return f"at {next(iter(results['arms'].values()))['budget']:,} completions"
+def at_budget(results: dict, arm: str) -> str:
+    return cell(results["arms"][arm]["at_budget"])
 
 
-def accuracy(results: dict, arm: str) -> list[str]:
-    """The accuracy of an arm, and its difference from the arm that it is compared with, if any."""
-    return [cell(results["arms"][arm]["at_budget"]), "".join(map(change, gaps_of(results, arm)))]
+def gap(results: dict, arm: str) -> str:
+    """The difference of an arm from the one that it is compared with, if any."""
+    return "".join(map(change, gaps_of(results, arm)))
+
+
+def gaps_from(results: dict, arm: str) -> str:
+    """The same where an arm is compared with several."""
+    return "; ".join(f"{change(gap)} from {gap['other']}" for gap in gaps_of(results, arm))
+
+
+def update_length(results: dict, arm: str) -> str:
+    return cell(results["arms"][arm]["update_norm"], 4)
+
+
+def rows_of(results: dict, *columns: Callable) -> list[list[str]]:
+    """A row for each arm: its name, and its text in each column."""
+    return [[arm, *(column(results, arm) for column in columns)] for arm in results["arms"]]
 
 
 def headline(results: dict) -> str:
-    """The scripts without a KL term, as they stand, and the ladder's at equal length of updates,
-    each with its differences from GRPO."""
-    shared, matched = results["shared"]["arms"], results["matched"]["arms"]
+    """The scripts without a KL term, and as they stand, each with its difference from GRPO."""
+    no_kl, shared = results["no_kl"], results["shared"]
     rows = []
-    for arm in shared:
-        at_equal_length = ""
-        if arm in matched:
-            rate = matched[arm]["learning_rate"]
-            at_equal_length = f"{1e4 * rate:g}e-4"
-            if rate != shared[arm]["learning_rate"]:
-                at_equal_length += f": {accuracy(results['matched'], arm)[1]}"
-        both = accuracy(results["no_kl"], arm) + accuracy(results["shared"], arm)
-        rows.append([arm, *both, at_equal_length])
+    for arm in shared["arms"]:
+        numbers = [column(each, arm) for each in (no_kl, shared) for column in (at_budget, gap)]
+        rows.append([arm, *numbers])
     header = ["script", "without KL", "against GRPO", "as it stands", "against GRPO"]
-    table = markdown([*header, "at equal update length"], rows)
-    return f"{table}\n\n{note(results['no_kl'])} As they stand: {note(results['shared'])}"
+    return f"{markdown(header, rows)}\n\n{note(no_kl)} As they stand: {note(shared)}"
 
 
 def steps_of(results: dict) -> list[list[str]]:
-    """The arms of a STEPWISE experiment: name, accuracy at the budget, and its difference from that
-    of the arm above."""
-    return [[arm, *accuracy(results, arm)] for arm in results["arms"]]
+    """The arms of `ablation` or `movement`: name, accuracy at the budget, and its difference from
+    that of the arm above."""
+    return rows_of(results, at_budget, gap)
 
 
 def ablation_table(results: dict) -> str:
@@ -174,58 +188,49 @@ def ablation_table(results: dict) -> str:
             share = "0, by construction"
             goes_on = f"{cell(numbers['final'])} at {cell(numbers['completions'], 0)}"
         rows.append([arm, str(published), *of_arm, share, goes_on])
-    header = ["change, on top of the row above", "AIME 2024, published", budget_of(results)]
+    header = ["change, on top of the row above", "AIME 2024, published", "at 15,360 completions"]
     header += ["against the row above", "silent share trained on", "goes on to"]
     return markdown(header, rows)
 
 
 def movement_table(results: dict) -> str:
-    """The table of `movement`."""
-    rows = [[*row, cell(results["arms"][row[0]]["update_norm"], 4)] for row in steps_of(results)]
-    header = ["change, on top of the row above", budget_of(results), "against the row above"]
+    header = ["change, on top of the row above", "at 15,360 completions", "against the row above"]
+    rows = rows_of(results, at_budget, gap, update_length)
     return markdown([*header, "update length"], rows)
 
 
 def batch_sigma_table(results: dict) -> str:
     """The table of `batch_sigma`, and in its last row the difference of two differences."""
-    rows = []
-    for arm, numbers in results["arms"].items():
-        gaps = [f"{change(gap)} from {gap['other']}" for gap in gaps_of(results, arm)]
-        length = cell(numbers["update_norm"], 4)
-        rows.append([arm, cell(numbers["at_budget"]), "; ".join(gaps), length])
-    gap = change(results["comparisons"][-1])
-    rows.append(["first difference less the one without KL", "", gap, ""])
-    return markdown(["", budget_of(results), "difference", "update length"], rows)
+    rows = rows_of(results, at_budget, gaps_from, update_length)
+    rows.append(["first difference less the one without KL", "", gap(results, "with KL"), ""])
+    return markdown(["", "at 15,360 completions", "difference", "update length"], rows)
 
 
 def pieces_table(results: dict) -> str:
     """The table of `pieces`: GRPO's numbers, then each arm's differences from them."""
-    header = ["", budget_of(results), "length of wrong completions", "entropy"]
-    digits = {"at_budget": (3, 1), "length_wrong": (1, 1), "entropy": (3, 3)}  # means, differences
-    grpo, *others = results["arms"]
-    numbers = results["arms"][grpo]
-    rows = [[grpo, *(cell(numbers[number], mean) for number, (mean, _) in digits.items())]]
-    for arm in others:
-        gaps = (change(gap, digits[gap["number"]][1]) for gap in gaps_of(results, arm))
-        rows.append([f"{arm}: against GRPO", *gaps])
-    return markdown(header, rows)
-
-
-def rate_of(results: dict, arm: str, kind: str, k: int) -> dict:
-    """pass@k or majority@k of an arm of `sampling`."""
-    return next(rate for rate in results["arms"][arm][kind] if rate["k"] == k)
+    rows = []
+    for arm, numbers in results["arms"].items():
+        accuracy, length, entropy = (numbers[n] for n in ("at_budget", "length_wrong", "entropy"))
+        row = [arm, cell(accuracy), cell(length, 1), cell(entropy)]
+        if arm != "GRPO":
+            accuracy, length, entropy = gaps_of(results, arm)
+            row = [f"{arm}: against GRPO", change(accuracy), change(length), change(entropy, 3)]
+        rows.append(row)
+    return markdown(["", "at 15,360 completions", "length of wrong completions", "entropy"], rows)
 
 
 def sampling_table(results: dict) -> str:
     """The table of `sampling`: the base's rates, then each arm's, with their differences."""
-    header = ["policy", "Pass@1 = Maj@1", "Maj@64", "Pass@4", "Pass@64"]  # SAMPLED
-    base, *others = results["arms"]
-    rows = [[base, *(cell(rate_of(results, base, *column)) for column in SAMPLED)]]
-    for arm in others:
-        *means, last = (short(rate_of(results, arm, *column)["mean"]) for column in SAMPLED)
-        gaps = map(change, gaps_of(results, arm))
-        rows.append([arm, *map(", ".join, zip(means, gaps)), last])
-    return markdown(header, rows)
+    rows = []
+    for arm, kinds in results["arms"].items():
+        rates = {(kind, rate["k"]): rate for kind in kinds for rate in kinds[kind]}
+        row = [cell(rates[column]) for column in SAMPLED]
+        if arm != "base":
+            row = [short(rates[column]["mean"]) for column in SAMPLED]
+            for i, comparison in enumerate(gaps_of(results, arm)):
+                row[i] += f", {change(comparison)}"
+        rows.append([arm, *row])
+    return markdown(["policy", "Pass@1 = Maj@1", "Maj@64", "Pass@4", "Pass@64"], rows)
 
 
 def note(results: dict) -> str:

@@ -63,11 +63,10 @@ def answer_logits(policy, tokenizer, problems: Sequence[Problem]) -> tuple[torch
     return logits[:, 0, 0, 0], logits[:, 0, 0, 1], logits[:, :, 0, 2], logits[:, :, :, 3]
 
 
-def answer_table(logits: tuple[torch.Tensor, ...], tokenizer, T: float = 1.0) -> np.ndarray:
-    """(problems, 100): the probability of each answer 0 to 99 within four tokens, at token
-    temperature T."""
+def answer_table(logits: tuple[torch.Tensor, ...], tokenizer) -> np.ndarray:
+    """(problems, 100): the probability of each answer 0 to 99 within four tokens."""
     hash_sign, *digits = tokenizer.convert_tokens_to_ids(list("#0123456789"))
-    first, second, third, fourth = ((x / T).softmax(dim=-1) for x in logits)
+    first, second, third, fourth = (x.softmax(dim=-1) for x in logits)
     end = tokenizer.eos_token_id
     one = first[:, hash_sign, None] * second[:, digits]  # (problems, 10): "#1"
     two = one.unsqueeze(2) * third[:, :, digits] * fourth[..., end]  # (problems, 10, 10): "#14"

@@ -4,18 +4,19 @@ their outcomes, which no page shows:
     python lessons/experiments/write_pages.py
 """
 
-from lessons.experiments import (
-    baselines_tables,
-    bench_speed,
-    compare_tables,
-    erring,
-    real_model,
-    real_scores,
-)
+from pathlib import Path
+
+from lessons.experiments import baselines_tables, bench_speed, compare_tables, erring, real_model
 from lessons.experiments.harness.grid import load_runs, write_pages
 
+
+def pages() -> list[dict[Path, dict[str, str]]]:
+    """The tables of all experiments, by the page and the place where they stand."""
+    parts = (bench_speed, baselines_tables, real_model)
+    return [compare_tables.texts(compare_tables.load()), *(part.texts() for part in parts)]
+
+
 if __name__ == "__main__":
-    write_pages(compare_tables.texts(compare_tables.load()))
-    for part in (bench_speed, baselines_tables, real_scores, real_model):
-        write_pages(part.texts())
+    for texts in pages():
+        write_pages(texts)
     print(erring.verdicts(load_runs(erring.RESULTS)))

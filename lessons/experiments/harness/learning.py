@@ -6,13 +6,18 @@ the time of the script's.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 
 import numpy as np
 import torch
 from torch.nn.utils import clip_grad_norm_
 
+from lessons.experiments.harness.pool import silence
 from toy_env.evaluate import majority_at_k, pass_at_k
 from toy_env.evaluation import Evaluation, evaluate, held_out
 from toy_env.model import load_policy
@@ -117,3 +122,15 @@ def learn(
         if step in evaluated:
             held_out_accuracy.append(accuracy())
     return {"end": accuracy(), "training": float(np.mean(training)), "held_out": held_out_accuracy}
+
+
+@contextmanager
+def trained(script: ModuleType, settings: dict) -> Iterator[tuple[Path, list[dict]]]:
+    """Train by the script itself, silently, on the CPU. Inside, the folder of the run and the rows
+    of its metrics.jsonl; then the folder is gone."""
+    with TemporaryDirectory() as parent:
+        folder = Path(parent, "run")
+        with silence():
+            script.train(script.Config(**{"device": "cpu", "run_dir": str(folder)} | settings))
+        lines = (folder / "metrics.jsonl").read_text("utf-8").splitlines()
+        yield folder, [json.loads(line) for line in lines]
