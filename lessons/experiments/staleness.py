@@ -201,37 +201,44 @@ def verdicts(runs: list[dict]) -> str:
     return grid.verdicts(
         {
             "Without correction 2 to 8 points are lost at U = 8, against U = 1.": (
-                (-8, -2),
+                -8,
+                -2,
                 [gap(runs, {"arm": OLD}, {"arm": OLD, "staleness": 1})],
             ),
             "At U = 32 it is 20 points or more below GRPO's clip.": (
-                (-100, -20),
+                -100,
+                -20,
                 against_clip(OLD, staleness=32),
             ),
             "At U = 32 clip-higher, GSPO and CISPO are within 3 points of GRPO's clip.": (
-                (-3, 3),
+                -3,
+                3,
                 against_clip("clip-higher", "GSPO", CISPO, staleness=32),
             ),
             "After 768 completions, at 2e-4, CISPO is 5 to 20 points above GRPO's clip.": (
-                (5, 20),
+                5,
+                20,
                 against_clip(CISPO, at=0, **REUSE[1]),
             ),
             "At the end CISPO is a point or more below GRPO's clip at each rate: 1e-4, 2e-4, "
-            "4e-4.": ((-100, -1), cispo[:3]),
+            "4e-4.": (-100, -1, cispo[:3]),
             "With steps of .008 and of .016 it ends within 3 points of GRPO's clip.": (
-                (-3, 3),
+                -3,
+                3,
                 cispo[3:5],
             ),
-            "With steps of .032 it ends 3 points or more below.": ((-100, -3), cispo[5:]),
+            "With steps of .032 it ends 3 points or more below.": (-100, -3, cispo[5:]),
             "The clip without weights ends within 3 points of GRPO's clip at each rate and step "
-            "length.": ((-3, 3), unweighted),
+            "length.": (-3, 3, unweighted),
             "With a bfloat16 sampler accuracy is within 3 points of the float32 sampler's.": (
-                (-3, 3),
+                -3,
+                3,
                 sampled("bfloat16"),
             ),
-            "With a float8 sampler it is within 4 points.": ((-4, 4), sampled("float8")),
+            "With a float8 sampler it is within 4 points.": (-4, 4, sampled("float8")),
             "The sd of a run's end over repeats is within 1 point of that over seeds.": (
-                (-1, 1),
+                -1,
+                1,
                 [{"difference": over_repeats - over_seeds, "interval": None}],
             ),
         }

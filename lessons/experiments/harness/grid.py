@@ -116,10 +116,10 @@ def select(runs: list[dict], settings: dict) -> list[dict]:
 
 
 def verdicts(predictions: dict[str, tuple]) -> str:
-    """A table of predictions and their outcomes. By its sentence a prediction is ((low, high),
+    """A table of predictions and their outcomes. By its sentence a prediction is (low, high,
     gaps): all differences lie between the two bounds, in hundredths."""
     rows = []
-    for sentence, ((low, high), gaps) in predictions.items():
+    for sentence, (low, high, gaps) in predictions.items():
         held = all(low <= 100 * gap["difference"] <= high for gap in gaps)
         outcome = "held" if held else "**did not hold**"
         rows.append([sentence, f"{outcome}: {'; '.join(map(change, gaps))}"])
