@@ -175,9 +175,11 @@ def train(run: Run) -> dict:
         "learning_rate": run.rate,
         "kl_coef": KL[run.kl],
     }
-    evaluated = BUDGETS if run.steps == BUDGETS[-1] else ()
+    if run.advantage == "GRPO":
+        policy_loss = without_silent if run.kl == "mixed groups" else None
+        return rounded(learn(grpo, settings, policy_loss=policy_loss))
 
-    def advantages(policy, rollout: Rollout, rewards: torch.Tensor, step: int) -> np.ndarray:
+    def advantages(policy, rollout: Rollout, rewards: torch.Tensor) -> np.ndarray:
         batch = batch_of(rollout, rewards.numpy())
         if run.advantage == "best b of the others":
             batch.squared = scores(policy, rollout).square().sum(dim=1).view(rewards.shape).numpy()
@@ -185,10 +187,8 @@ def train(run: Run) -> dict:
             batch.proxies = proxies(policy, rollout).view(*rewards.shape, -1).numpy()
         return ADVANTAGES[run.advantage](batch)
 
-    if run.advantage == "GRPO":
-        policy_loss = without_silent if run.kl == "mixed groups" else None
-        return rounded(learn(grpo, settings, policy_loss=policy_loss))
-    return rounded(learn(dr_grpo, settings, advantages, evaluated=evaluated))
+    evaluated = BUDGETS if run.steps == BUDGETS[-1] else ()
+    return rounded(learn(dr_grpo, settings, advantages=advantages, evaluated=evaluated))
 
 
 # ---------------------------------------------------------------------- noise, with exact norms
@@ -251,12 +251,10 @@ def measure(run: estimators.Run, folder: Path) -> dict:
 def efficiency(stages: list[dict], name: str, other: str = "best b of the prompt") -> float:
     """The signal-to-noise ratio of a group's update with a baseline, over that with another one:
     the median over stages and prompts that have right and wrong completions."""
-
-    def ratio(progress: float, along: float, across: float) -> float:
-        return progress**2 / max(along + across, 1e-30)
-
     noises = [prompt["noise"] for stage in stages for prompt in stage["prompts_measured"] if prompt]
-    return float(np.median([ratio(*noise[name]) / ratio(*noise[other]) for noise in noises]))
+    progress, along, across = np.array([[noise[name], noise[other]] for noise in noises]).T
+    ours, others = progress**2 / np.maximum(along + across, 1e-30)
+    return float(np.median(ours / others))
 
 
 # ---------------------------------------------------------------------- which runs

@@ -185,7 +185,7 @@ def train(run: Run) -> dict:
     }
     replaced = {"collect": collect, "policy_loss": clipped_loss(script, run.clip)}
     if run.advantage == "REINFORCE":
-        replaced["advantages"] = lambda rollout, rewards: rewards
+        replaced["advantages"] = lambda policy, rollout, rewards: rewards
     if run.plain_rate:
         replaced["update"] = descend
     learnt = learn(script, settings, **replaced)

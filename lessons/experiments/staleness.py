@@ -112,7 +112,7 @@ def train(run: Run) -> dict:
         weights.append(sampling_weights(log_ratio, run.correction))  # (P·G, 1) or (P·G, T)
         return rollout, rewards
 
-    def advantages(rollout, rewards: Tensor) -> Tensor:
+    def advantages(policy, rollout, rewards: Tensor) -> Tensor:
         """GRPO's, times the weights, which may stand here because every loss is linear in the
         advantages."""
         return grpo.compute_advantages(rewards=rewards).view(-1, 1) * weights[-1]

@@ -62,7 +62,7 @@ def learn(
 
         collect(run, policy, tokenizer, config, rng, generator)  -> rollout, rewards (P, G), or None
                                                                     to end training
-        advantages(rollout, rewards)                         -> (P, G), or (P, G, T) for tokens
+        advantages(policy, rollout, rewards)             -> (P, G), or (P, G, T) for tokens
         policy_loss(logps=, old_logps=, ref_logps=, advantages=, mask=, config=)  -> loss
         update(policy, optimizer, config, step)              makes the step from the gradient
 
@@ -94,7 +94,7 @@ def learn(
         rollout, rewards = drawn
         rewards = rewards.double()  # advantages are computed in float64
         if advantages:
-            A = torch.as_tensor(advantages(rollout, rewards))
+            A = torch.as_tensor(advantages(policy, rollout, rewards))
         else:
             A = script.compute_advantages(rewards=rewards)
         rollout.advantages = A.float().view(len(rollout), -1)  # (P·G, 1) or (P·G, T)
