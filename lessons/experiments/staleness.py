@@ -17,7 +17,6 @@ rounding of float32. Samplers (5 seeds): GRPO's clip at U = 4, with completions 
 precision than the trainer's, with and without truncated importance sampling.
 """
 
-from collections import defaultdict
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -94,7 +93,7 @@ def train(run: Run) -> dict:
         generator = torch.Generator().manual_seed(run.repeat)
         for weight in policy.parameters():
             weight.data *= 1 + ROUNDING * torch.randn(weight.shape, generator=generator)
-    seen, weights, numbers = defaultdict(list), [], count(1)
+    seen, weights, numbers = {"stopped": [], "moved": [], "length": []}, [], count(1)
 
     def collect(learner, policy, *others) -> tuple[Rollout, Tensor]:
         """Sample in another precision; the loss's ratio is between the trainer's policies, now and
@@ -108,7 +107,7 @@ def train(run: Run) -> dict:
                 trainers = completion_logps(policy, rollout, 1.0)
             log_ratio, rollout.old_logps = trainers - rollout.old_logps, trainers
             for name, value in spread(log_ratio, rollout.mask).items():
-                seen[name].append(value)
+                seen.setdefault(name, []).append(value)
         weights.append(sampling_weights(log_ratio, run.correction))  # (P·G, 1) or (P·G, T)
         return rollout, rewards
 

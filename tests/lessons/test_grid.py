@@ -5,12 +5,13 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from lessons.experiments import erring, staleness, weights
 from lessons.experiments.harness import grid, paired
 from lessons.experiments.harness.grid import Grid, GridConfig
 
@@ -70,15 +71,14 @@ def test_results_are_published_a_line_for_each_run(tmp_path, monkeypatch):
 
 
 PROGRAM = """
-import os, sys
+import sys
+sys.path.insert(0, 'tests/lessons')
 from functools import partial
-sys.path.insert(0, 'tests')
 from test_grid import RUNS, Grid, GridConfig, square
-from toy_env.run import parse
 
 if __name__ == '__main__':
-    make = partial(square, moment=float(os.environ['MOMENT']))
-    Grid(parse(GridConfig, ''), 'x').run(make, RUNS)
+    make = partial(square, moment=float(sys.argv[2]))
+    Grid(GridConfig(output=sys.argv[1]), 'x').run(make, RUNS)
 """
 
 
@@ -86,42 +86,45 @@ if __name__ == '__main__':
 def test_a_command_that_is_killed_goes_on_where_it_stopped(tmp_path, monkeypatch):
     """Killed, then stopped by Ctrl-C, then finished: the files of a command that was left alone. No
     process is left over."""
-    program = tmp_path / "program.py"
+    program, folder = tmp_path / "program.py", tmp_path / "out"
     program.write_text(PROGRAM, "utf-8")
-    command = [sys.executable, str(program), f"--output={tmp_path / 'out'}"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "MOMENT": "0.5"}
-    settings = {"cwd": ROOT, "env": environment, "text": True}
+    settings = {"cwd": ROOT, "env": os.environ | {"PYTHONPATH": str(ROOT)}, "text": True}
 
-    def start() -> subprocess.Popen:
+    def start(moment: float) -> subprocess.Popen:
+        command = [sys.executable, str(program), str(folder), str(moment)]
         return subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True, **settings)
 
-    def files(folder: str = "out") -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in tmp_path.glob(f"{folder}/runs/*.json")}
+    def files(folder: Path) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in folder.glob("runs/*.json")}
 
-    def wait_for(runs: int, process: subprocess.Popen) -> None:
-        while len(files()) < runs:
-            assert process.poll() is None
-            time.sleep(0.02)
-
-    with start() as killed:
-        wait_for(1, killed)
-        killed.kill()
-    with start() as stopped:
-        wait_for(3, stopped)
-        os.killpg(stopped.pid, signal.SIGINT)  # as a terminal sends Ctrl-C: to all its processes
-        error = stopped.communicate(timeout=30)[1]
-    assert stopped.returncode == 1 and "Traceback" not in error
-    for pid in (killed.pid, stopped.pid):
+    for runs, signal_ in ((1, signal.SIGKILL), (3, signal.SIGINT)):
+        with start(0.5) as process:
+            while len(files(folder)) < runs:
+                assert process.poll() is None
+                time.sleep(0.02)
+            if signal_ == signal.SIGKILL:
+                process.kill()
+            else:  # as a terminal sends Ctrl-C: to all its processes
+                os.killpg(process.pid, signal_)
+            error = process.communicate(timeout=30)[1]
         with pytest.raises(ProcessLookupError):
             for _ in range(300):
-                os.killpg(pid, 0)
+                os.killpg(process.pid, 0)
                 time.sleep(0.1)
-    assert 3 <= len(files()) < len(RUNS)
-    environment["MOMENT"] = "0"
-    subprocess.run(command, check=True, **settings)
+    assert process.returncode == 1 and "Traceback" not in error
+    assert 3 <= len(files(folder)) < len(RUNS)
+    with start(0) as process:
+        process.communicate(timeout=120)
     monkeypatch.setattr(grid, "in_parallel", one_by_one)
     Grid(GridConfig(output=str(tmp_path / "whole")), "x").run(square, RUNS)
-    assert files() == files("whole")
+    assert files(folder) == files(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("experiment", [erring, staleness, weights])
+def test_the_committed_results_are_those_of_all_runs(experiment):
+    settings = [asdict(run) for run in experiment.runs_of(10)]
+    runs = grid.load_runs(experiment.RESULTS)
+    assert [{name: run[name] for name in settings[0]} for run in runs] == settings
 
 
 # ---------------------------------------------------------------------- statistics
@@ -190,3 +193,10 @@ def test_only_a_difference_that_survives_the_correction_is_bold():
     comparison = {"difference": 0.0123, "interval": [0.002, 0.0226], "p_holm": 0.06}
     assert grid.change(comparison) == "+1.2 [+0.2, +2.3]"
     assert grid.change(comparison | {"p_holm": 0.04}) == "**+1.2 [+0.2, +2.3]**"
+
+
+def test_a_prediction_holds_if_all_its_differences_lie_between_its_bounds():
+    gaps = [{"difference": number, "interval": None} for number in (0.01, -0.02)]
+    wide, narrow = grid.verdicts({"wide": (-2, 1, gaps), "narrow": (-1.9, 1, gaps)}).split("\n")[2:]
+    assert wide == "| wide | held: +1.0; −2.0 |"
+    assert narrow == "| narrow | **did not hold**: +1.0; −2.0 |"
