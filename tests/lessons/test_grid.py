@@ -97,15 +97,13 @@ def test_a_command_that_is_killed_goes_on_where_it_stopped(tmp_path, monkeypatch
     def files(folder: Path) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in folder.glob("runs/*.json")}
 
-    for runs, signal_ in ((1, signal.SIGKILL), (3, signal.SIGINT)):
+    # Ctrl-C in a terminal goes to all processes
+    for runs, kill, number in ((1, os.kill, signal.SIGKILL), (3, os.killpg, signal.SIGINT)):
         with start(0.5) as process:
             while len(files(folder)) < runs:
                 assert process.poll() is None
                 time.sleep(0.02)
-            if signal_ == signal.SIGKILL:
-                process.kill()
-            else:  # as a terminal sends Ctrl-C: to all its processes
-                os.killpg(process.pid, signal_)
+            kill(process.pid, number)
             error = process.communicate(timeout=30)[1]
         with pytest.raises(ProcessLookupError):
             for _ in range(300):
@@ -150,14 +148,12 @@ def test_an_interval_and_a_difference_by_hand():
 def test_holm_and_the_seeds_for_a_point_by_hand():
     """Holm: the smallest of three p values counts three times, the next twice, and none less than
     one before it. Seeds, Cohen's tables: 34 pairs for d = .5 (33.4), 15 for .8 (14.3); d = 1 takes
-    10. And by simulation."""
+    10."""
     family = [{"p": p} for p in (0.03, 0.005, 0.02)]
     paired.holm(family)
     assert [comparison["p_holm"] for comparison in family] == pytest.approx([0.04, 0.015, 0.04])
     for sd, seeds in ((0.02, 34), (0.01, 10), (0.0125, 15)):
         assert paired.seeds_needed(sd, 0.01) == seeds
-        gaps = np.random.default_rng(0).normal(0.01, sd, size=(seeds, 20_000))
-        assert 0.79 < (np.prod(paired.t_interval(gaps), axis=0) > 0).mean() < 0.86
 
 
 def test_there_is_no_interval_of_one_seed_nor_of_equal_values():
@@ -171,14 +167,9 @@ def test_there_is_no_interval_of_one_seed_nor_of_equal_values():
 
 @pytest.mark.slow
 def test_intervals_are_those_of_problems_and_seeds(monkeypatch):
-    """Seeds that repeat the same numbers make an interval no narrower; problems that do leave the
-    seeds' spread."""
-    rng, width = np.random.default_rng(6), lambda rates: np.ptp(paired.interval_over_both(rates))
-    one = rng.normal(size=(1, 16))
-    assert width(np.tile(one, (3, 1))) == pytest.approx(width(one), rel=0.15)
-    assert width(np.tile([[0.0], [1.0], [2.0]], (1, 16))) > 1
+    """The interval over both holds the truth where both vary."""
+    rng, inside = np.random.default_rng(6), 0
     monkeypatch.setattr(paired, "DRAWS", 300)
-    inside = 0
     for _ in range(100):
         problems, seeds = rng.normal(size=(1, 30)), rng.normal(size=(6, 1)) / 4
         rates = problems + seeds + rng.normal(size=(6, 30)) / 2

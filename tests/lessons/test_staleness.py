@@ -1,5 +1,9 @@
 """The staleness experiment: one average for all arms, and runs from inside."""
 
+import random
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
 import pytest
 import torch
 from torch.nn.utils import parameters_to_vector
@@ -9,7 +13,8 @@ from lessons.experiments import precision, staleness
 from lessons.experiments.harness import learning
 from lessons.experiments.losses import ARMS
 from lessons.experiments.staleness import CLIP, OLD, UNWEIGHTED, Run
-from toy_env.model import load_policy
+from toy_env import arithmetic
+from toy_env.rollout import completion_logps
 
 # ---------------------------------------------------------------------- losses
 
@@ -66,53 +71,66 @@ def test_the_clip_without_weights_stops_what_the_clip_stops_and_weights_nothing(
 # ---------------------------------------------------------------------- runs
 
 
-@pytest.mark.slow
+@pytest.fixture
+def hooks(monkeypatch):
+    """hooks(run): what a run passes to `learn`, which is not called."""
+
+    def of_run(run: Run) -> dict:
+        learn = MagicMock(side_effect=InterruptedError)
+        monkeypatch.setattr(staleness, "learn", learn)
+        with pytest.raises(InterruptedError):
+            staleness.train(run)
+        return learn.call_args.kwargs
+
+    return of_run
+
+
 @pytest.mark.parametrize(
     ("sampler", "correction"), [("float32", "none"), ("bfloat16", "token"), ("float8", "sequence")]
 )
 def test_a_correction_multiplies_advantages_by_trainer_over_sampler(
-    monkeypatch, spy, sampler, correction
+    hooks, base, sampler, correction
 ):
-    """While the clip's ratio is the trainer's alone: with another sampler, too, it starts at 1."""
-    monkeypatch.setattr(learning, "EVALUATED", 128)
-    monkeypatch.setattr(torch, "randperm", lambda n, generator, device: torch.arange(n))
-    collect, loss, sampled, batches = grpo.collect, ARMS[CLIP], [], []
+    """While the old policy of the clip's ratio is the trainer, with another sampler, too."""
+    policy, tokenizer = base
+    given = hooks(Run(CLIP, 7, sampler=sampler, correction=correction))
 
-    def collecting(*settings):
-        rollout, rewards = collect(*settings)
-        sampled.append(rollout.old_logps)
-        return rollout, rewards
+    def sampled(collect, policy):
+        learner = SimpleNamespace(task=arithmetic, device="cpu")
+        config, generator = grpo.Config(prompts_per_step=4), torch.Generator().manual_seed(0)
+        return collect(learner, policy, tokenizer, config, random.Random(0), generator)
 
-    monkeypatch.setattr(grpo, "collect", collecting)
-    monkeypatch.setitem(ARMS, CLIP, lambda **batch: batches.append(batch) or loss(**batch))
-    unweighted = spy(grpo, "compute_advantages")
-    run = staleness.train(Run(CLIP, 7, 1, 64, sampler=sampler, correction=correction))
-    assert run["moved"] < 1e-6 and (run.get("spread of tokens", 0) > 1e-3) == (sampler != "float32")
-    for samplers, batch, A in zip(sampled, batches, unweighted, strict=True):
-        weight = precision.sampling_weights(batch["old_logps"] - samplers, correction)
-        expected = (A.result.view(-1, 1) * weight).float()
-        torch.testing.assert_close(batch["advantages"], expected, rtol=1e-5, atol=1e-6)
+    rollout, rewards = sampled(given["collect"], policy)
+    samplers, _ = sampled(grpo.collect, precision.in_precision(policy, sampler))
+    trainers = completion_logps(policy, rollout, 1.0).detach()
+    torch.testing.assert_close(rollout.old_logps, trainers, rtol=0, atol=1e-5)
+    log_ratio = rollout.old_logps - samplers.old_logps
+    assert (log_ratio.abs().max() > 1e-3) == (sampler != "float32")
+    expected = grpo.compute_advantages(rewards=rewards).view(-1, 1)
+    expected = expected * precision.sampling_weights(log_ratio, correction)
+    torch.testing.assert_close(given["advantages"](policy, rollout, rewards), expected)
 
 
-@pytest.mark.slow
-def test_steps_have_the_given_length_after_a_warm_up_by_updates(monkeypatch, spy):
+def test_steps_have_the_given_length_after_a_warm_up_by_updates(hooks, monkeypatch):
     """1/11, 2/11, ... of it."""
-    monkeypatch.setattr(learning, "EVALUATED", 128)
-    steps = spy(staleness, "step_of_length")
-    staleness.train(Run(CLIP, 7, 4, 256, 2, step_length=0.02))
-    lengths = [min(1, n / 11) * 0.02 for n in range(1, 17)]
-    assert [step.args[0] for step in steps] == pytest.approx(lengths)
+    update, lengths = hooks(Run(CLIP, 7, step_length=0.02))["update"], []
+    monkeypatch.setattr(staleness, "step_of_length", lambda length, *_: lengths.append(length))
+    for _ in range(16):
+        update(None, None, grpo.Config(), 1)
+    assert lengths == pytest.approx([min(1, n / 11) * 0.02 for n in range(1, 17)])
 
 
-@pytest.mark.slow
-def test_a_repeat_starts_from_weights_that_rounding_might_have_changed(monkeypatch, spy):
-    monkeypatch.setattr(learning, "EVALUATED", 128)
-    trained = spy(staleness, "learn")
-    for repeat in (1, 2, 1):
-        staleness.train(Run(CLIP, 7, 1, 32, step_length=1e-9, repeat=repeat))
-    base = parameters_to_vector(load_policy("base")[0].parameters()).detach()
-    one, two, again = (
-        parameters_to_vector(run.policy.parameters()).detach() / base - 1 for run in trained
+def test_a_repeat_starts_from_weights_that_rounding_might_have_changed(hooks):
+    base, one, two, again = (
+        parameters_to_vector(hooks(Run(CLIP, 7, repeat=repeat))["policy"].parameters()).detach()
+        for repeat in (0, 1, 2, 1)
     )
     assert torch.equal(one, again) and not torch.equal(one, two)
-    assert 1e-8 < one[base.abs() > 1e-3].abs().mean() < 1e-6
+    assert 1e-8 < (one / base - 1)[base.abs() > 1e-3].abs().mean() < 1e-6
+
+
+@pytest.mark.slow
+def test_at_u_1_the_policy_has_not_moved(monkeypatch):
+    monkeypatch.setattr(learning, "EVALUATED", 128)
+    run = staleness.train(Run(CLIP, 7, 1, 64))
+    assert run["moved"] < 1e-6 and run["stopped"] == 0
