@@ -37,7 +37,6 @@ from algorithms import dr_grpo, grpo
 from lessons.experiments import estimators
 from lessons.experiments.estimators import (
     BATCH,
-    STEPS,
     Completions,
     Stage,
     class_means,
@@ -302,8 +301,7 @@ def main(config: GridConfig) -> None:
     baselines.json."""
     print(PREDICTIONS)
     grid, seeds, runs, trials = Grid(config, "baselines"), range(config.seeds), [], []
-    order = product(range(3), STEPS, TASKS)
-    stages = [estimators.Run(task, step, seed) for seed, step, task in order]
+    stages = estimators.runs_of(range(3), TASKS)
     for task, name in product(TASKS, BASELINES):
         arm = Run(task, name, 1, RATE, 0)
         rates, of_arm = best_rates(grid, train, arm, RATES, OUTCOMES)

@@ -73,12 +73,9 @@ class Run:
 def errors(J: float, composition: str) -> dict[str, float]:
     """The error rates of a verifier with this J. A rate of more than .8 is kept for J < 0: at
     1 - J = 1 every completion would pass, or none."""
-    larger = min(1 - J, 0.8 if J >= 0 else 1.0)
-    smaller = 1 - J - larger
-    accepted, rejected = (larger, smaller) if composition == "accepted" else (smaller, larger)
-    if composition == "both":
-        accepted = rejected = (1 - J) / 2
-    return {"accepted": round(accepted, 3), "rejected": round(rejected, 3)}
+    larger = (1 - J) / 2 if composition == "both" else min(1 - J, 0.8 if J >= 0 else 1.0)
+    rates = round(larger, 3), round(1 - J - larger, 3)
+    return dict(zip(("accepted", "rejected"), rates if composition == "accepted" else rates[::-1]))
 
 
 # Settings of Run, by subject
@@ -107,7 +104,7 @@ UPDATES = {
 }
 BASE = 0.38  # share of right completions before training
 CALM = 2048  # completions of a batch: an eighth of the noise
-LAGS = {}
+LAGS = {}  # by ((updates, batch or "AdamW"), J, composition)
 for updates, batch, J, made in product(UPDATES, (256, CALM), (1.0, *JS[:3]), COMPOSITIONS):
     by_adamw = UPDATES[updates] | errors(J, made)
     rate = round(0.1 * by_adamw.get("faster", 1) / J, 3)
@@ -169,10 +166,9 @@ def train(run: Run) -> dict:
     def collect(learner, *others) -> tuple[Rollout, torch.Tensor]:
         verifier.right.clear()
         rollout, rewards = grpo.collect(SimpleNamespace(task=verifier, device="cpu"), *others)
-        length = rollout.mask.sum(dim=1).float().mean().item()
-        entropy = -rollout.old_logps[rollout.mask].mean().item()
-        passed = rewards.double().mean().item()
-        batches.append([np.mean(verifier.right), passed, length, entropy])
+        length = rollout.mask.sum(dim=1).float().mean()
+        entropy = -rollout.old_logps[rollout.mask].mean()
+        batches.append([np.mean(verifier.right), rewards.double().mean(), length, entropy])
         return rollout, rewards
 
     script = grpo if run.advantage == "GRPO" else dr_grpo

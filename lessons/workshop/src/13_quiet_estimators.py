@@ -51,12 +51,12 @@ stages = {(name, step): [run for run in results if (run["task"], run["step"]) ==
           for name, task in STUDENTS.items() for step in estimators.STEPS}
 seeds, n = len(stages["slips", 0]), results[0]["completions"]
 
-def cosine(student, step, name):
-    return estimators.cosine(STUDENTS[student], step, name)
-
 def by_seed(student, step, name):
-    """The cosines of `cosine`, one for each run."""
+    """The cosine of each run."""
     return np.array([run["cosines"][name] for run in stages[student, step]])
+
+def cosine(*column):
+    return by_seed(*column).mean()
 
 columns = [(name, 0) for name in STUDENTS]
 rules = ("σ^1", "σ^2", "no baseline")
