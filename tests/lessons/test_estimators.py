@@ -158,10 +158,12 @@ def test_noise_of_baselines_over_every_group():
     its variance along it, and the rest of its mean square."""
     right, scores = R[:4] == 1, SCORES[:4]
     groups = np.array([*product(range(4), repeat=2)])
-    different = SimpleNamespace(mask=torch.ones(4, 1))
+    lengths = torch.from_numpy((scores**2).sum(axis=1))  # so that length is the whole of |score|^2
+    different = SimpleNamespace(mask=torch.diag(lengths))
     drawn = estimators.Completions(np.arange(8) % 4, different, right, scores @ scores.T)
     every = SimpleNamespace(choice=lambda *_: groups)
-    noise = baselines.noise_of(drawn, every, G=2)["noise"]
+    result = baselines.noise_of(drawn, every, G=2)
+    assert result["fits"] == [pytest.approx(1.0)]
     unit = scores[right].mean(axis=0) - scores[~right].mean(axis=0)
     unit /= np.linalg.norm(unit)
     best = (scores[right] ** 2).sum() / (scores**2).sum()
@@ -169,16 +171,22 @@ def test_noise_of_baselines_over_every_group():
         g = (A[groups, None] * scores[groups]).mean(axis=1)
         along = g @ unit
         expected = [along.mean(), along.var(), (g**2).sum(axis=1).mean() - (along**2).mean()]
-        assert noise[name] == pytest.approx(expected)
+        assert result["noise"][name] == pytest.approx(expected)
+
+
+def test_efficiency_by_hand():
+    """2^2 / (1 + 3) over 1^2 / (1 + 1)."""
+    stage = {"prompts_measured": [{"noise": {"A": [2.0, 1.0, 3.0], "B": [1.0, 1.0, 1.0]}}, {}]}
+    assert baselines.efficiency([stage], "A", "B") == 2
 
 
 def test_a_proxy_is_the_squared_gradient_in_the_logits(rollout):
     policy, _, mixed = rollout
-    logits = at_completions(policy(input_ids=sequences(mixed)).logits, mixed)
-    logits = logits.detach().requires_grad_()
-    logps = logits.log_softmax(dim=2).gather(2, mixed.completion_ids[:, :, None])
+    ids = sequences(mixed)  # (12, S)
+    logits = policy(input_ids=ids).logits.detach().requires_grad_()
+    logps = logits[:, :-1].log_softmax(dim=2).gather(2, ids[:, 1:, None])
     (gradient,) = torch.autograd.grad(logps.sum(), logits)
-    expected = gradient.square().sum(dim=2) * mixed.mask
+    expected = at_completions(gradient.square().sum(dim=2), mixed) * mixed.mask
     proxies = baselines.proxies(policy, mixed)
     torch.testing.assert_close(proxies, expected, rtol=1e-4, atol=1e-6)
 
