@@ -18,7 +18,7 @@ precision than the trainer's, with and without truncated importance sampling.
 """
 
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 
 import numpy as np
@@ -69,17 +69,13 @@ class Run:
 def runs_of(seeds: int) -> list[Run]:
     """All runs; at U = 1, where all arms are the same, only GRPO's clip."""
     runs, half = [], range(seeds // 2)
-    for seed in half:
-        for u in STALENESS:
-            runs += [Run(arm, seed, u) for arm in (ONCE_ARMS if u > 1 else (CLIP,))]
-    for step in REUSE:
-        for seed in range(seeds):
-            runs += [Run(arm, seed, 8, REUSED, **step) for arm in REUSE_ARMS]
+    for seed, u in product(half, STALENESS):
+        runs += [Run(arm, seed, u) for arm in (ONCE_ARMS if u > 1 else (CLIP,))]
+    for step, seed, arm in product(REUSE, range(seeds), REUSE_ARMS):
+        runs.append(Run(arm, seed, 8, REUSED, **step))
     runs += [Run(CLIP, REPEATED, 8, REUSED, 4, repeat=1 + i) for i in range(REPEATS)]
-    for seed in half:
-        for sampler, corrections in CORRECTIONS.items():
-            for correction in corrections:
-                runs.append(Run(CLIP, seed, 4, sampler=sampler, correction=correction))
+    for seed, (sampler, corrections) in product(half, CORRECTIONS.items()):
+        runs += [Run(CLIP, seed, 4, sampler=sampler, correction=each) for each in corrections]
     return runs
 
 
