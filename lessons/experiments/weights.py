@@ -10,10 +10,11 @@ its defaults, without the KL: 60 batches of 32 x 8, four optimizer steps each. A
 what AdamW has added to the weights is scaled to a given length, so that no arm moves the policy
 further than another.
 
-weights.json has more: other powers of sigma, GRPO without groups of one or two wrong completions,
-and seeds 100 to 104. They were made for a prediction from the noise in estimators.json: that of two
-powers of sigma the quieter one is ahead. It was right in all 15 comparisons whose interval excludes
-0; but so is "the larger power" (commit cf483b0 makes those runs and computes both).
+The committed weights.json has more: other powers of sigma, GRPO without groups of one or two wrong
+completions, and seeds 100 to 104. They were made for a prediction from the noise in
+estimators.json: that of two powers of sigma the quieter one is ahead. It was right in all 15
+comparisons whose interval excludes 0; but so is "the larger power". (Commit a63b1c4 makes those
+runs and computes both.)
 """
 
 from collections import defaultdict

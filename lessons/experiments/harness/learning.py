@@ -62,9 +62,9 @@ def learn(
 
         collect(run, policy, tokenizer, config, rng, generator)  -> rollout, rewards (P, G), or None
                                                                     to end training
-        advantages(policy, rollout, rewards)             -> (P, G), or (P, G, T) for tokens
+        advantages(policy, rollout, rewards)  -> (P, G), or (P, G, T) for tokens
         policy_loss(logps=, old_logps=, ref_logps=, advantages=, mask=, config=)  -> loss
-        update(policy, optimizer, config, step)              makes the step from the gradient
+        update(policy, optimizer, config, step)  makes the step from the gradient
 
     Returns the accuracy on held-out problems after the last step ("end") and after the steps that
     are `evaluated` ("held_out"), and the mean accuracy on training problems ("training").
