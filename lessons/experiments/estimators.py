@@ -224,7 +224,7 @@ def by_k(groups: list[tuple]) -> list[list[float]]:
 
 
 class Stage:
-    """A policy to measure, and what is drawn from it."""
+    """A policy to measure, and what is drawn from it: `draw` is `collect`."""
 
     def __init__(self, run: Run, folder: Path, draws: random.Random) -> None:
         torch.set_num_threads(1)
@@ -235,6 +235,8 @@ class Stage:
             settings = {"task": run.task, "seed": run.seed, "steps": run.step, "model": base}
             learn(grpo, settings | {"kl_coef": grpo.Config.kl_coef}, policy=self.policy)
         self.generator = torch.Generator().manual_seed(draws.getrandbits(62))
+        of_policy = partial(collect, self.policy, self.tokenizer, self.task)
+        self.draw = partial(of_policy, rng=draws, generator=self.generator)  # draw(P, G)
 
     def prompts(self) -> Iterator[Completions]:
         """The completions of each held-out prompt that is measured, as many of each level."""
@@ -242,11 +244,6 @@ class Stage:
         for problem in held_out(self.task, self.run.prompts // len(levels), levels):
             drawn = self.task, problem, self.run.completions, self.generator
             yield Completions.draw(self.policy, self.tokenizer, *drawn)
-
-    def draw(self, P: int, G: int) -> tuple[Rollout, np.ndarray]:
-        """Completions of training prompts, and their rewards."""
-        draws = self.draws, self.generator
-        return collect(self.policy, self.tokenizer, self.task, P, G, *draws)
 
 
 def measure(run: Run, folder: Path) -> dict:
