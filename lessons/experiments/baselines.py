@@ -37,7 +37,6 @@ from algorithms import dr_grpo, grpo
 from lessons.experiments import estimators
 from lessons.experiments.estimators import (
     BATCH,
-    STEPS,
     Completions,
     Stage,
     class_means,
@@ -175,9 +174,11 @@ def train(run: Run) -> dict:
         "learning_rate": run.rate,
         "kl_coef": KL[run.kl],
     }
-    evaluated = BUDGETS if run.steps == BUDGETS[-1] else ()
+    if run.advantage == "GRPO":
+        policy_loss = without_silent if run.kl == "mixed groups" else None
+        return rounded(learn(grpo, settings, policy_loss=policy_loss))
 
-    def advantages(policy, rollout: Rollout, rewards: torch.Tensor, step: int) -> np.ndarray:
+    def advantages(policy, rollout: Rollout, rewards: torch.Tensor) -> np.ndarray:
         batch = batch_of(rollout, rewards.numpy())
         if run.advantage == "best b of the others":
             batch.squared = scores(policy, rollout).square().sum(dim=1).view(rewards.shape).numpy()
@@ -185,10 +186,8 @@ def train(run: Run) -> dict:
             batch.proxies = proxies(policy, rollout).view(*rewards.shape, -1).numpy()
         return ADVANTAGES[run.advantage](batch)
 
-    if run.advantage == "GRPO":
-        policy_loss = without_silent if run.kl == "mixed groups" else None
-        return rounded(learn(grpo, settings, policy_loss=policy_loss))
-    return rounded(learn(dr_grpo, settings, advantages, evaluated=evaluated))
+    evaluated = BUDGETS if run.steps == BUDGETS[-1] else ()
+    return rounded(learn(dr_grpo, settings, advantages=advantages, evaluated=evaluated))
 
 
 # ---------------------------------------------------------------------- noise, with exact norms
@@ -251,12 +250,10 @@ def measure(run: estimators.Run, folder: Path) -> dict:
 def efficiency(stages: list[dict], name: str, other: str = "best b of the prompt") -> float:
     """The signal-to-noise ratio of a group's update with a baseline, over that with another one:
     the median over stages and prompts that have right and wrong completions."""
-
-    def ratio(progress: float, along: float, across: float) -> float:
-        return progress**2 / max(along + across, 1e-30)
-
     noises = [prompt["noise"] for stage in stages for prompt in stage["prompts_measured"] if prompt]
-    return float(np.median([ratio(*noise[name]) / ratio(*noise[other]) for noise in noises]))
+    progress, along, across = np.array([[noise[name], noise[other]] for noise in noises]).T
+    ours, others = progress**2 / np.maximum(along + across, 1e-30)
+    return float(np.median(ours / others))
 
 
 # ---------------------------------------------------------------------- which runs
@@ -304,8 +301,7 @@ def main(config: GridConfig) -> None:
     baselines.json."""
     print(PREDICTIONS)
     grid, seeds, runs, trials = Grid(config, "baselines"), range(config.seeds), [], []
-    order = product(range(3), STEPS, TASKS)
-    stages = [estimators.Run(task, step, seed) for seed, step, task in order]
+    stages = estimators.runs_of(range(3), TASKS)
     for task, name in product(TASKS, BASELINES):
         arm = Run(task, name, 1, RATE, 0)
         rates, of_arm = best_rates(grid, train, arm, RATES, OUTCOMES)

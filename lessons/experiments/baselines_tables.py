@@ -20,14 +20,6 @@ COLUMNS = {  # by heading: a task and an outcome
 }
 
 
-def gaps_table(table: dict[str, dict]) -> str:
-    """The differences from R − mean, accuracies in its own row, and how many differences survive
-    the correction."""
-    gaps = [number["gap"] for row in table if row != MEAN for number in table[row].values()]
-    seeds = table[MEAN]["arithmetic, at the end"]["seeds"]
-    return f"{grid.gaps_table('A', table, MEAN)}\n\n{grid.note(seeds, gaps)}"
-
-
 def learned(runs: list[dict], trials: list[dict]) -> dict[str, dict]:
     """The accuracy of each advantage in each of COLUMNS, at its best rate for the outcome, and its
     difference ("gap") from R − mean."""
@@ -72,7 +64,13 @@ def found() -> tuple[dict, dict]:
 
 def texts() -> dict[Path, dict[str, str]]:
     """The tables, by the page and the place where they stand."""
-    of_baselines, of_sizes = found()
-    knob = shrinkage.gaps_table(shrinkage.compared(load_runs(shrinkage.RESULTS)))
-    tables = {"baselines": gaps_table(of_baselines), "group_size": budgets_table(of_sizes)}
-    return {README: tables | {"shrinkage": knob}}
+    table, of_sizes = found()
+    gaps = [number["gap"] for row in table if row != MEAN for number in table[row].values()]
+    seeds = table[MEAN]["arithmetic, at the end"]["seeds"]
+    of_knob = shrinkage.compared(load_runs(shrinkage.RESULTS))
+    tables = {
+        "baselines": f"{grid.gaps_table('A', table, MEAN)}\n\n{grid.note(seeds, gaps)}",
+        "group_size": budgets_table(of_sizes),
+        "shrinkage": grid.gaps_table("A = R − b", of_knob, shrinkage.ARMS[0]),
+    }
+    return {README: tables}

@@ -13,9 +13,9 @@ scores with each other, and with the true gradient, which comes from 16,384 othe
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,14 +26,7 @@ from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
 from algorithms import grpo, rloo
-from lessons.experiments.harness.grid import (
-    Grid,
-    GridConfig,
-    load_runs,
-    results_of,
-    rounded,
-    select,
-)
+from lessons.experiments.harness.grid import Grid, GridConfig, results_of, rounded
 from lessons.experiments.harness.learning import learn
 from toy_env import pretrain
 from toy_env.evaluation import held_out
@@ -219,32 +212,19 @@ def contrasts(R: np.ndarray, inner: np.ndarray, progress: np.ndarray) -> list[tu
 def by_k(groups: list[tuple]) -> list[list[float]]:
     """For k = 1..G-1: number of groups, and means of the contrast's squared length and progress;
     zeros without groups. groups: see `contrasts`."""
-    table = np.zeros((G - 1, 3))
+    table, numbers = np.zeros((G - 1, 3)), np.reshape(groups, (-1, 3))
     for k in range(1, G):
-        of_k = [numbers for number, *numbers in groups if number == k]
-        if of_k:
-            table[k - 1] = len(of_k), *np.mean(of_k, axis=0)
+        of_k = numbers[numbers[:, 0] == k, 1:]
+        if len(of_k):
+            table[k - 1] = len(of_k), *of_k.mean(axis=0)
     return table.tolist()
-
-
-@cache
-def published() -> list[dict]:
-    """The committed results."""
-    return load_runs(RESULTS)
-
-
-def cosine(task: str, step: int, name: str) -> float:
-    """The mean cosine with the true gradient in the committed results, over batches and training
-    seeds."""
-    runs = select(published(), {"task": task, "step": step})
-    return float(np.mean([run["cosines"][name] for run in runs]))
 
 
 # ---------------------------------------------------------------------- all of them
 
 
 class Stage:
-    """A policy to measure, and what is drawn from it."""
+    """A policy to measure, and what is drawn from it: `draw` is `collect`."""
 
     def __init__(self, run: Run, folder: Path, draws: random.Random) -> None:
         torch.set_num_threads(1)
@@ -255,6 +235,8 @@ class Stage:
             settings = {"task": run.task, "seed": run.seed, "steps": run.step, "model": base}
             learn(grpo, settings | {"kl_coef": grpo.Config.kl_coef}, policy=self.policy)
         self.generator = torch.Generator().manual_seed(draws.getrandbits(62))
+        of_policy = partial(collect, self.policy, self.tokenizer, self.task)
+        self.draw = partial(of_policy, rng=draws, generator=self.generator)  # draw(P, G)
 
     def prompts(self) -> Iterator[Completions]:
         """The completions of each held-out prompt that is measured, as many of each level."""
@@ -262,11 +244,6 @@ class Stage:
         for problem in held_out(self.task, self.run.prompts // len(levels), levels):
             drawn = self.task, problem, self.run.completions, self.generator
             yield Completions.draw(self.policy, self.tokenizer, *drawn)
-
-    def draw(self, P: int, G: int) -> tuple[Rollout, np.ndarray]:
-        """Completions of training prompts, and their rewards."""
-        draws = self.draws, self.generator
-        return collect(self.policy, self.tokenizer, self.task, P, G, *draws)
 
 
 def measure(run: Run, folder: Path) -> dict:
@@ -277,10 +254,14 @@ def measure(run: Run, folder: Path) -> dict:
     return rounded({"of prompts": prompts} | measure_batches(stage, *true_gradient(stage)))
 
 
+def runs_of(seeds: Sequence[int], tasks: Sequence[str]) -> list[Run]:
+    """The policies to measure."""
+    return [Run(task, step, seed) for seed, step, task in product(seeds, STEPS, tasks)]
+
+
 def main(config: Config) -> None:
     """Measure the policies that are missing, and with --publish write estimators.json."""
-    stages = product(range(config.seeds), STEPS, (*TASKS, SLIPS))
-    runs = [Run(task, step, seed) for seed, step, task in stages]
+    runs = runs_of(range(config.seeds), (*TASKS, SLIPS))
     folder = Grid(config, "estimators").path
     base = folder / "base"
     if not (base / "tokenizer.json").is_file():  # written last

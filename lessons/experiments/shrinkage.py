@@ -89,10 +89,11 @@ def train(run: Run) -> dict:
     """Train a policy. Returns its accuracy at the end; of a LONG run also its entropy (nats per
     token) and Pass@64 on held-out problems."""
     settings = {"task": run.task, "seed": run.seed, "steps": run.steps, "learning_rate": run.rate}
+    task = load_task(run.task)
+    policy, tokenizer = load_policy(base_model(task))
     completions, accuracy = 0, 0.0  # so far; of the batch before
-    policy, tokenizer = load_policy(base_model(load_task(run.task)))
 
-    def advantages(policy, rollout: Rollout, rewards: torch.Tensor, step: int) -> np.ndarray:
+    def advantages(policy, rollout: Rollout, rewards: torch.Tensor) -> np.ndarray:
         nonlocal accuracy
         R, m0 = rewards.numpy(), accuracy if run.arm in TO_ACCURACY else 0.0
         A = shrunk(R, (KAPPAS | TO_ACCURACY).get(run.arm, 0.0), m0)
@@ -100,13 +101,13 @@ def train(run: Run) -> dict:
         accuracy = R.mean()
         return A
 
-    def collect(*arguments) -> tuple[Rollout, torch.Tensor]:
-        """Draw batches until there are 32 mixed groups; StopIteration if that takes too many."""
+    def collect(*arguments) -> tuple[Rollout, torch.Tensor] | None:
+        """Draw batches until there are 32 mixed groups; None if that takes too many."""
         nonlocal completions
         rollouts, kept = [], torch.empty(0, G)
         while len(kept) < PROMPTS:
             if completions >= run.steps * PROMPTS * G:
-                raise StopIteration
+                return None
             rollout, rewards = dr_grpo.collect(*arguments)
             completions += len(rollout)
             mixed = (rewards != rewards[:, :1]).any(dim=1).nonzero()[: PROMPTS - len(kept), 0]
@@ -115,13 +116,11 @@ def train(run: Run) -> dict:
         return Rollout.concatenate(rollouts), kept
 
     replaced = {"collect": collect} if run.arm == REPLACED else {}
-    learnt = learn(dr_grpo, settings, advantages, policy=policy, **replaced)
+    learnt = learn(dr_grpo, settings, policy=policy, advantages=advantages, **replaced)
     result = {"end": learnt["end"]}
     if run.steps == LONG:
-        task = load_task(run.task)
-        sampled = evaluate(
-            policy, tokenizer, held_out(task, 32, ()), samples=128, max_new_tokens=56, task=task
-        )
+        problems = held_out(task, 32, ())
+        sampled = evaluate(policy, tokenizer, problems, samples=128, max_new_tokens=56, task=task)
         solved = [pass_at_k(128, int(n), 64) for n in sampled.correct.sum(axis=1)]
         result |= {"entropy": sampled.entropy, "pass@64": float(np.mean(solved))}
     return rounded(result)
@@ -143,11 +142,6 @@ def compared(runs: list[dict]) -> dict[str, dict]:
     for arm in ARMS:
         table[arm] = {name: outcomes(runs, arm, tasks, "end") for name, tasks in COLUMNS.items()}
     return grid.against(table, ARMS[0], alone="both")
-
-
-def gaps_table(table: dict[str, dict]) -> str:
-    """The differences from κ = 0, which has its accuracies."""
-    return grid.gaps_table("A = R − b", table, ARMS[0])
 
 
 def main(config: GridConfig) -> None:

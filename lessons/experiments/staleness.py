@@ -17,9 +17,8 @@ rounding of float32. Samplers (5 seeds): GRPO's clip at U = 4, with completions 
 precision than the trainer's, with and without truncated importance sampling.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +46,7 @@ REUSE += [{"epochs": 4, "step_length": length} for length in STEP_LENGTHS]
 EARLY = 3  # batches after which runs with U = 8 are evaluated, besides the end
 REPEATED, REPEATS, ROUNDING = 5, 10, 1e-7  # the seed that is repeated; relative changes of weights
 OLD, CLIP, CISPO, UNWEIGHTED = "no correction", "GRPO's clip", "CISPO", "clip without weights"
+U_4 = {"arm": CLIP, "staleness": 4}  # the runs of other samplers
 ONCE_ARMS, REUSE_ARMS = (OLD, CLIP, "clip-higher", "GSPO", CISPO), (OLD, CLIP, CISPO, UNWEIGHTED)
 
 
@@ -69,17 +69,13 @@ class Run:
 def runs_of(seeds: int) -> list[Run]:
     """All runs; at U = 1, where all arms are the same, only GRPO's clip."""
     runs, half = [], range(seeds // 2)
-    for seed in half:
-        for u in STALENESS:
-            runs += [Run(arm, seed, u) for arm in (ONCE_ARMS if u > 1 else (CLIP,))]
-    for step in REUSE:
-        for seed in range(seeds):
-            runs += [Run(arm, seed, 8, REUSED, **step) for arm in REUSE_ARMS]
+    for seed, u in product(half, STALENESS):
+        runs += [Run(arm, seed, u) for arm in (ONCE_ARMS if u > 1 else (CLIP,))]
+    for step, seed, arm in product(REUSE, range(seeds), REUSE_ARMS):
+        runs.append(Run(arm, seed, 8, REUSED, **step))
     runs += [Run(CLIP, REPEATED, 8, REUSED, 4, repeat=1 + i) for i in range(REPEATS)]
-    for seed in half:
-        for sampler, corrections in CORRECTIONS.items():
-            for correction in corrections:
-                runs.append(Run(CLIP, seed, 4, sampler=sampler, correction=correction))
+    for seed, (sampler, corrections) in product(half, CORRECTIONS.items()):
+        runs += [Run(CLIP, seed, 4, sampler=sampler, correction=each) for each in corrections]
     return runs
 
 
@@ -93,7 +89,7 @@ def train(run: Run) -> dict:
         generator = torch.Generator().manual_seed(run.repeat)
         for weight in policy.parameters():
             weight.data *= 1 + ROUNDING * torch.randn(weight.shape, generator=generator)
-    seen, last, numbers = {"stopped": [], "moved": [], "length": []}, {}, count(1)
+    seen, weights, numbers = {"stopped": [], "moved": [], "length": []}, [], count(1)
 
     def collect(learner, policy, *others) -> tuple[Rollout, Tensor]:
         """Sample in another precision; the loss's ratio is between the trainer's policies, now and
@@ -108,14 +104,13 @@ def train(run: Run) -> dict:
             log_ratio, rollout.old_logps = trainers - rollout.old_logps, trainers
             for name, value in spread(log_ratio, rollout.mask).items():
                 seen.setdefault(name, []).append(value)
-        last["weights"] = sampling_weights(log_ratio, run.correction)  # (P·G, 1) or (P·G, T)
+        weights.append(sampling_weights(log_ratio, run.correction))  # (P·G, 1) or (P·G, T)
         return rollout, rewards
 
-    def advantages(policy, rollout, rewards: Tensor, step: int) -> Tensor:
+    def advantages(policy, rollout, rewards: Tensor) -> Tensor:
         """GRPO's, times the weights, which may stand here because every loss is linear in the
         advantages."""
-        A = grpo.compute_advantages(rewards=rewards)
-        return A.unsqueeze(2) * last["weights"].view(*A.shape, -1)
+        return grpo.compute_advantages(rewards=rewards).view(-1, 1) * weights[-1]
 
     def policy_loss(*, logps: Tensor, ref_logps, config, **batch: Tensor) -> Tensor:
         """The arm's. Before an update, note what it stops and how far the policy has moved."""
@@ -142,9 +137,11 @@ def train(run: Run) -> dict:
         "epochs": run.epochs,
         "learning_rate": run.rate,
     }
-    evaluated = (EARLY,) if run.staleness == 8 else ()
     replaced = {"collect": collect, "policy_loss": policy_loss, "update": update}
-    learnt = learn(grpo, settings, advantages, **replaced, policy=policy, evaluated=evaluated)
+    evaluated = (EARLY,) if run.staleness == 8 else ()
+    learnt = learn(
+        grpo, settings, policy=policy, advantages=advantages, evaluated=evaluated, **replaced
+    )
     means = {name: float(np.mean(values)) for name, values in seen.items()}
     return rounded({"accuracy": [*learnt["held_out"], learnt["end"]]} | means)
 
@@ -175,94 +172,78 @@ def sds(runs: list[dict]) -> list[float]:
     return [float(np.std([run["accuracy"][-1] for run in part], ddof=1)) for part in both]
 
 
-def versus_clip(arms: Sequence[str], *settings: dict) -> list[tuple[dict, dict]]:
-    """Pairs of settings: each arm and GRPO's clip, with each of the settings."""
-    return [({"arm": arm, **each}, {"arm": CLIP, **each}) for arm in arms for each in settings]
+def verdicts(runs: list[dict]) -> str:
+    """The predictions and their outcomes, as a table in Markdown.
 
+    Written before these runs, and after: staleness, samplers, and reuse at 2e-4 with other draws; a
+    trial of CISPO and the clip at 1e-4 and at equal steps; six repeats; single runs of seed 100.
+    """
 
-# Written before these runs, and after: staleness, samplers, and reuse at 2e-4 with other draws; a
-# trial of CISPO and the clip at 1e-4 and at equal steps; six repeats; single runs of seed 100. Each
-# prediction is that all differences in accuracy between its pairs of settings lie between two
-# bounds, in points; SDS is about `sds`.
-SDS = "The sd of a run's end over repeats is within 1 point of that over seeds."
-STALEST, U_4 = {"staleness": 32}, {"arm": CLIP, "staleness": 4}
-PREDICTIONS = {
-    "stale": (
-        (-8, -2),
-        "Without correction 2 to 8 points are lost at U = 8, against U = 1.",
-        [({"arm": OLD}, {"arm": OLD, "staleness": 1})],
-    ),
-    "stalest": (
-        (-100, -20),
-        "At U = 32 it is 20 points or more below GRPO's clip.",
-        versus_clip([OLD], STALEST),
-    ),
-    "corrected": (
-        (-3, 3),
-        "At U = 32 clip-higher, GSPO and CISPO are within 3 points of GRPO's clip.",
-        versus_clip(ONCE_ARMS[2:], STALEST),
-    ),
-    "begun": (
-        (5, 20),
-        "After 768 completions, at 2e-4, CISPO is 5 to 20 points above GRPO's clip.",
-        versus_clip([CISPO], REUSE[1]),
-        0,
-    ),
-    "equal rate": (
-        (-100, -1),
-        "At the end CISPO is a point or more below GRPO's clip at each rate: 1e-4, 2e-4, 4e-4.",
-        versus_clip([CISPO], *REUSE[:3]),
-    ),
-    "equal steps": (
-        (-3, 3),
-        "With steps of .008 and of .016 it ends within 3 points of GRPO's clip.",
-        versus_clip([CISPO], *REUSE[3:5]),
-    ),
-    "long steps": (
-        (-100, -3),
-        "With steps of .032 it ends 3 points or more below.",
-        versus_clip([CISPO], REUSE[5]),
-    ),
-    "no weights": (
-        (-3, 3),
-        "The clip without weights ends within 3 points of GRPO's clip at each rate and step "
-        "length.",
-        versus_clip([UNWEIGHTED], *REUSE),
-    ),
-    "bfloat16": (
-        (-3, 3),
-        "With a bfloat16 sampler accuracy is within 3 points of the float32 sampler's.",
-        [
-            (U_4 | {"sampler": "bfloat16", "correction": name}, U_4)
-            for name in CORRECTIONS["bfloat16"]
-        ],
-    ),
-    "float8": (
-        (-4, 4),
-        "With a float8 sampler it is within 4 points.",
-        [(U_4 | {"sampler": "float8", "correction": name}, U_4) for name in CORRECTIONS["float8"]],
-    ),
-}
+    def against_clip(*arms: str, at: int = -1, **settings) -> list[dict]:
+        """How far each arm is above GRPO's clip."""
+        clip = {"arm": CLIP, **settings}
+        return [gap(runs, clip | {"arm": arm}, clip, at) for arm in arms]
 
+    def sampled(sampler: str) -> list[dict]:
+        """How far runs with another sampler are above those without, by correction."""
+        corrections = CORRECTIONS[sampler]
+        return [gap(runs, U_4 | {"sampler": sampler, "correction": c}, U_4) for c in corrections]
 
-def judge(runs: list[dict]) -> dict[str, tuple[bool, str]]:
-    """By the sentence of each prediction True if it held, and its numbers."""
+    cispo, unweighted = (
+        [against_clip(arm, **step)[0] for step in REUSE] for arm in (CISPO, UNWEIGHTED)
+    )
     over_repeats, over_seeds = sds(runs)
-    apart = {"difference": over_repeats - over_seeds, "interval": None}
-    predictions = grid.with_gaps(runs, PREDICTIONS.values(), gap)
-    return grid.judge([*predictions, ((-1, 1), SDS, [apart])])
-
-
-def verdicts(runs: list[dict], abouts: list[str]) -> str:
-    """Some predictions and their outcomes, as a table in Markdown."""
-    chosen = [PREDICTIONS[about] for about in abouts]
-    return grid.verdict_table(grid.judge(grid.with_gaps(runs, chosen, gap)))
+    return grid.verdicts(
+        {
+            "Without correction 2 to 8 points are lost at U = 8, against U = 1.": (
+                -8,
+                -2,
+                [gap(runs, {"arm": OLD}, {"arm": OLD, "staleness": 1})],
+            ),
+            "At U = 32 it is 20 points or more below GRPO's clip.": (
+                -100,
+                -20,
+                against_clip(OLD, staleness=32),
+            ),
+            "At U = 32 clip-higher, GSPO and CISPO are within 3 points of GRPO's clip.": (
+                -3,
+                3,
+                against_clip("clip-higher", "GSPO", CISPO, staleness=32),
+            ),
+            "After 768 completions, at 2e-4, CISPO is 5 to 20 points above GRPO's clip.": (
+                5,
+                20,
+                against_clip(CISPO, at=0, **REUSE[1]),
+            ),
+            "At the end CISPO is a point or more below GRPO's clip at each rate: 1e-4, 2e-4, "
+            "4e-4.": (-100, -1, cispo[:3]),
+            "With steps of .008 and of .016 it ends within 3 points of GRPO's clip.": (
+                -3,
+                3,
+                cispo[3:5],
+            ),
+            "With steps of .032 it ends 3 points or more below.": (-100, -3, cispo[5:]),
+            "The clip without weights ends within 3 points of GRPO's clip at each rate and step "
+            "length.": (-3, 3, unweighted),
+            "With a bfloat16 sampler accuracy is within 3 points of the float32 sampler's.": (
+                -3,
+                3,
+                sampled("bfloat16"),
+            ),
+            "With a float8 sampler it is within 4 points.": (-4, 4, sampled("float8")),
+            "The sd of a run's end over repeats is within 1 point of that over seeds.": (
+                -1,
+                1,
+                [{"difference": over_repeats - over_seeds, "interval": None}],
+            ),
+        }
+    )
 
 
 def main(config: GridConfig) -> None:
     """Make the missing runs, print the outcomes of the predictions, and publish with --publish."""
     results = grid.results_of(config, train, runs_of(config.seeds), RESULTS)
-    print(grid.verdict_table(judge(results)))
+    print(verdicts(results))
 
 
 if __name__ == "__main__":

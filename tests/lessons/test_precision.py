@@ -6,12 +6,11 @@ passes that keep their activations, a reference policy without a KL.
 """
 
 import copy
-from collections.abc import Callable
 
 import pytest
 import torch
 from enumeration import flat_gradient
-from torch import Tensor
+from transformers import LlamaForCausalLM
 
 from algorithms import dr_grpo, grpo, ppo
 from toy_env.model import load_policy
@@ -23,11 +22,6 @@ ROUNDING = 7 / 256  # a few roundings to bfloat16, each with a relative error of
 
 def draw(policy, tokenizer, group_size=8):
     return sample(policy, tokenizer, PROMPTS, group_size, 20, 1.0, torch.Generator().manual_seed(0))
-
-
-def distance(ours: Tensor, theirs: Tensor) -> float:
-    """The norm of the difference of two gradients over the norm of the second."""
-    return ((ours - theirs).norm() / theirs.norm()).item()
 
 
 @pytest.fixture
@@ -42,10 +36,10 @@ def test_bfloat16_is_for_the_forward_pass_only(half):
     batch = draw(policy, tokenizer)
     ids = {"input_ids": batch.prompt_ids, "attention_mask": batch.prompt_mask}
     assert policy(**ids).logits.dtype == torch.bfloat16
-    assert {p.dtype for p in policy.parameters()} == {torch.float32}
     logps = completion_logps(policy, batch, 1.0)
-    assert batch.old_logps.dtype == batch.entropies.dtype == logps.dtype == torch.float32
-    assert flat_gradient(logps.sum(), policy).dtype == torch.float32
+    results = (*policy.parameters(), batch.old_logps, batch.entropies, logps)
+    results = (*results, flat_gradient(logps.sum(), policy))
+    assert {tensor.dtype for tensor in results} == {torch.float32}
     assert not torch.is_autocast_enabled("cpu")
 
 
@@ -58,9 +52,8 @@ def test_bfloat16_is_float32_with_fewer_digits(half, base):
     for logps in (scored, batch.old_logps):
         error = (logps - exact).abs()[batch.mask]
         assert 0 < error.mean() < ROUNDING and error.max() < 0.3
-    ours, theirs = (flat_gradient(x.sum(), p) for x, p in ((scored, policy), (exact, base[0])))
-    assert 1e-4 < distance(ours, theirs) < 3 * ROUNDING
-    assert torch.equal(draw(policy, tokenizer).completion_ids, batch.completion_ids)  # seeded
+    ours, theirs = flat_gradient(scored.sum(), policy), flat_gradient(exact.sum(), base[0])
+    assert 1e-4 < (ours - theirs).norm() / theirs.norm() < 3 * ROUNDING
 
 
 @pytest.mark.parametrize("gradient_checkpointing", [False, True])
@@ -71,20 +64,21 @@ def test_copies_compute_with_their_own_weights(gradient_checkpointing):
     batch = draw(policy, tokenizer)
     reference, critic = copy.deepcopy(policy).requires_grad_(False), ppo.Critic(policy)
     torch.nn.init.ones_(critic.head.weight)
-    logps, values = completion_logps(reference, batch, 1.0), in_passes(critic, batch, 1_000_000)
-    assert torch.equal(logps, completion_logps(policy, batch, 1.0))
+
     seen = []
     layer = critic.transformer.layers[0].mlp.up_proj
     layer.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
+
+    def outputs() -> list[torch.Tensor]:
+        logps = [completion_logps(model, batch, 1.0) for model in (policy, reference)]
+        return [*logps, in_passes(critic, batch, 1_000_000)]
+
+    before = outputs()
+    assert torch.equal(before[0], before[1]) and set(seen) == {torch.bfloat16}
     with torch.no_grad():
         for parameter in policy.parameters():
             parameter.zero_()
-    assert not torch.equal(completion_logps(policy, batch, 1.0), logps)
-    assert torch.equal(completion_logps(reference, batch, 1.0), logps)
-    assert (
-        torch.equal(in_passes(critic, batch, 1_000_000), values) and values.dtype == torch.float32
-    )
-    assert set(seen) == {torch.bfloat16}
+    assert [torch.equal(*pair) for pair in zip(outputs(), before)] == [False, True, True]
 
 
 @pytest.fixture(params=["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
@@ -100,63 +94,35 @@ def test_layers_computed_again_have_the_same_gradient(plain_and_again, max_token
     """Bit for bit, in the policy and in a critic."""
     *policies, batch = plain_and_again
     logps = [completion_logps(policy, batch, 1.0, max_tokens_per_pass) for policy in policies]
-    assert torch.equal(*logps)
-    gradients = [flat_gradient(x.square().sum(), policy) for x, policy in zip(logps, policies)]
-    assert torch.equal(*gradients)
-    gradients = []
-    for critic in map(ppo.Critic, policies):
+    critics = [ppo.Critic(policy) for policy in policies]
+    for critic in critics:
         torch.nn.init.ones_(critic.head.weight)
-        values = in_passes(critic, batch, max_tokens_per_pass)
-        gradients.append(flat_gradient(values.square().sum(), critic))
-    assert torch.equal(*gradients)
+    values = [in_passes(critic, batch, max_tokens_per_pass) for critic in critics]
+    for models, outputs in ((policies, logps), (critics, values)):
+        assert torch.equal(*outputs)
+        gradients = (flat_gradient(x.square().sum(), m) for x, m in zip(outputs, models))
+        assert torch.equal(*gradients)
 
 
-def forward_calls(module, logps: Callable[[], Tensor]) -> tuple[int, int]:
-    """How often a module is called for log-probabilities, and then for their gradient."""
-    calls = []
-    module.register_forward_pre_hook(lambda *_: calls.append(1))
-    total = logps().sum()
+@pytest.mark.parametrize(("which", "limit", "times"), [(0, 10**6, 0), (1, 10**6, 1), (0, 60, 1)])
+def test_what_the_backward_pass_computes_again(plain_and_again, which, limit, times):
+    """Layers where this is wanted, and passes if there are several: they need not be kept."""
+    policy, batch, calls = plain_and_again[which], plain_and_again[2], []
+    policy.model.layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
+    total = completion_logps(policy, batch, 1.0, limit).sum()
     forward = len(calls)
     total.backward()
-    return forward, len(calls) - forward
-
-
-def test_layers_are_computed_again(plain_and_again):
-    """In the backward pass, and only where this is wanted."""
-    plain, again, batch = plain_and_again
-    for policy, times in ((plain, 0), (again, 1)):
-        layer = policy.model.layers[0].mlp
-        forward, backward = forward_calls(layer, lambda p=policy: completion_logps(p, batch, 1.0))
-        assert backward == times * forward
-
-
-@pytest.mark.parametrize(("max_tokens_per_pass", "times"), [(60, 1), (1_000_000, 0)])
-def test_several_passes_are_computed_again(tiny, tokenizer, max_tokens_per_pass, times):
-    """In the backward pass, so that they need not be kept; those of a batch within the limit are
-    kept."""
-    batch = draw(tiny, tokenizer)
-    forward, backward = forward_calls(
-        tiny.lm_head, lambda: completion_logps(tiny, batch, 1.0, max_tokens_per_pass)
-    )
-    assert forward > times and backward == times * forward
-
-
-# No reference policy where there is no KL
+    assert len(calls) - forward == times * forward
 
 
 @pytest.mark.parametrize("script", [grpo, dr_grpo, ppo])
 def test_without_kl_there_is_no_reference(script, train, spy):
     """And the metrics, except for `kl`, are those of a KL of next to no weight."""
-    passes, copies = spy(script, "completion_logps"), spy(copy, "deepcopy")
-    metrics = {}
+    copies, metrics = spy(copy, "deepcopy"), []
     for kl_coef in (0.0, 1e-30):
-        passes.clear(), copies.clear()
-        rows = train(script, f"run-{kl_coef}", prompts_per_step=4, kl_coef=kl_coef)
-        assert len({id(call.args[0]) for call in passes}) == 1 + (kl_coef > 0)
-        calls = [call.args for call in copies]
-        models = [args for args in calls if isinstance(args[0], torch.nn.Module) and len(args) == 1]
-        assert len(models) == (kl_coef > 0) + (script is ppo)  # PPO copies its critic too
-        for row in rows:
-            assert (row.pop("kl", None) is not None) == (kl_coef > 0)
-        metrics[kl_coef] = rows
-    assert metrics[0.0] == metrics[1e-30] and len(metrics[0.0]) == 2
+        copies.clear()
+        metrics.append(train(script, f"run-{kl_coef}", prompts_per_step=4, kl_coef=kl_coef))
+        models = [call for call in copies if isinstance(call.args[0], LlamaForCausalLM)]
+        assert len(models) == (kl_coef > 0)
+    without, with_kl = metrics
+    assert without == [{name: row[name] for name in row if name != "kl"} for row in with_kl]

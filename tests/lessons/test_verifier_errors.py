@@ -1,6 +1,5 @@
 """The experiment of lesson 17: verifiers that err, and training from their verdicts."""
 
-from dataclasses import asdict
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +10,6 @@ from algorithms import grpo
 from lessons.experiments import erring
 from lessons.experiments.erring import Run, Verifier, train
 from lessons.experiments.harness import learning
-from lessons.experiments.harness.grid import load_runs
 from toy_env.arithmetic import Problem
 
 PROBLEM = Problem("29+46-36", 39, 2)
@@ -24,17 +22,12 @@ def passing(*texts: str, **errors) -> float:
 
 
 def test_the_verifier_errs_at_its_rates():
-    errors, wrong, right = {"accepted": 0.2, "rejected": 0.3}, ["#38"] * 4000, ["#39"] * 4000
-    assert passing(*wrong, **errors) == pytest.approx(0.2, abs=0.03)
-    assert passing(*right, **errors) == pytest.approx(0.7, abs=0.03)
-    assert passing(*wrong) == 0 and passing(*right) == 1
-    fixed, others = errors | {"fixed": True}, [f"#{n}" for n in range(100, 3100)]
-    assert {passing(*[text] * 20, **fixed) for text in others[:60]} == {0, 1}  # one verdict each
-    assert passing(*others, **fixed) == pytest.approx(0.2, abs=0.03)
-    verifier = Verifier(Run(0, 40, **fixed))
-    for text in ("#38", "#38", "#39"):
-        verifier.reward(PROBLEM, text)
-    assert verifier.right == [False, False, True]
+    errors, texts = {"accepted": 0.2, "rejected": 0.3}, [f"#{n}" for n in range(100, 3100)]
+    assert passing(*["#38"] * 4000, **errors) == pytest.approx(0.2, abs=0.03)
+    assert passing(*["#39"] * 4000, **errors) == pytest.approx(0.7, abs=0.03)
+    fixed = errors | {"fixed": True}
+    assert {passing(*[text] * 20, **fixed) for text in texts[:60]} == {0, 1}  # one verdict each
+    assert passing(*texts, **fixed) == pytest.approx(0.2, abs=0.03)
 
 
 @pytest.mark.parametrize(
@@ -69,9 +62,3 @@ def test_gradient_descent_moves_the_weights_by_the_gradient():
     policy.weight.grad = torch.full((2, 3), 100.0)
     erring.descend(policy, None, SimpleNamespace(learning_rate=1e-3, warmup_steps=10), 2)
     torch.testing.assert_close(policy.weight.detach(), before - 0.1 * 2 / 11)
-
-
-def test_the_committed_results_are_those_of_all_runs():
-    settings = [asdict(run) for run in erring.runs_of(10)]
-    runs = load_runs(erring.RESULTS)
-    assert [{name: run[name] for name in settings[0]} for run in runs] == settings

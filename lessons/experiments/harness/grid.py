@@ -11,7 +11,7 @@ for every finished run, so that the same command continues where another one sto
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from hashlib import sha256
 from pathlib import Path
@@ -43,16 +43,16 @@ class Grid:
         folder = self.path / name
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"{digest(run)}.json" for run in runs]
-        missing = [i for i, path in enumerate(paths) if not path.is_file()]
+        missing = [(run, path) for run, path in zip(runs, paths) if not path.is_file()]
 
-        def keep(task: int, result: dict) -> None:
-            i = missing[task]
-            result = asdict(runs[i]) | result
-            text = json.dumps(result, default=lambda array: array.tolist())
-            paths[i].with_suffix(".tmp").write_text(text, "utf-8")
-            paths[i].with_suffix(".tmp").replace(paths[i])  # at any time the file is whole
+        def keep(i: int, result: dict) -> None:
+            run, path = missing[i]
+            text = json.dumps(asdict(run) | result, default=lambda array: array.tolist())
+            part = path.with_suffix(".tmp")
+            part.write_text(text, "utf-8")
+            part.replace(path)  # at any time the file is whole
 
-        in_parallel(function, [(runs[i],) for i in missing], name, keep)
+        in_parallel(function, [(run,) for run, _ in missing], name, keep)
         return [json.loads(path.read_text("utf-8")) for path in paths]
 
     def publish(self, path: Path, results: list[dict]) -> None:
@@ -99,7 +99,7 @@ def compact(value, levels: int) -> str:
     return "{\n" + ",\n".join(entries) + "\n}"
 
 
-# ---------------------------------------------------------------------- settings and predictions
+# ---------------------------------------------------------------------- runs and predictions
 
 
 def defaults(run_class: type) -> dict:
@@ -115,30 +115,14 @@ def select(runs: list[dict], settings: dict) -> list[dict]:
     return sorted(chosen, key=lambda run: run["seed"])
 
 
-def with_gaps(runs: list[dict], predictions: Iterable[tuple], gap: Callable) -> list[tuple]:
-    """Predictions for `judge`, from bounds, a sentence, pairs of settings and, if need be, what
-    is compared: their gaps are gap(runs, one, other, what)."""
-    return [
-        (bounds, sentence, [gap(runs, *pair, *what) for pair in pairs])
-        for bounds, sentence, pairs, *what in predictions
-    ]
-
-
-def judge(predictions: list[tuple]) -> dict[str, tuple[bool, str]]:
-    """By the sentence of each prediction True if it held, and its numbers. A prediction is ((low,
-    high), sentence, gaps): all gaps lie between two bounds, in hundredths."""
-    outcomes = {}
-    for (low, high), sentence, gaps in predictions:
-        held = all(low <= 100 * each["difference"] <= high for each in gaps)
-        outcomes[sentence] = held, "; ".join(map(change, gaps))
-    return outcomes
-
-
-def verdict_table(outcomes: dict[str, tuple[bool, str]]) -> str:
-    """Predictions and their outcomes."""
+def verdicts(predictions: dict[str, tuple]) -> str:
+    """A table of predictions and their outcomes. By its sentence a prediction is (low, high,
+    gaps): all differences lie between the two bounds, in hundredths."""
     rows = []
-    for sentence, (held, numbers) in outcomes.items():
-        rows.append([sentence, f"{'held' if held else '**did not hold**'}: {numbers}"])
+    for sentence, (low, high, gaps) in predictions.items():
+        held = all(low <= 100 * gap["difference"] <= high for gap in gaps)
+        outcome = "held" if held else "**did not hold**"
+        rows.append([sentence, f"{outcome}: {'; '.join(map(change, gaps))}"])
     return markdown(["predicted, before the runs", "outcome"], rows)
 
 

@@ -52,25 +52,24 @@ def clipped_step(policy, optimizer: torch.optim.Optimizer, config, step: int) ->
 def learn(
     script: ModuleType,
     settings: dict,
-    advantages: Callable | None = None,
     *,
+    policy=None,
     collect: Callable | None = None,
+    advantages: Callable | None = None,
     policy_loss: Callable | None = None,
     update: Callable = clipped_step,
-    policy=None,
     evaluated: tuple[int, ...] = (),
 ) -> dict:
     """Train the base model of a task as `script` does, one of the group methods.
 
     settings: those of the script's Config that differ; by default there is no KL. policy: trained
-    in place of the base model. The script's own functions and its optimizer step are replaced,
-    where they are given, by
+    in place of the base model. These replace the script's own:
 
-        advantages(policy, rollout, rewards, step)               -> (P, G), or (P, G, T) for tokens
-        collect(run, policy, tokenizer, config, rng, generator)  -> rollout, rewards (P, G); raises
-                                                                    StopIteration to end training
+        collect(run, policy, tokenizer, config, rng, generator)  -> rollout, rewards (P, G), or None
+                                                                    to end training
+        advantages(policy, rollout, rewards)  -> (P, G), or (P, G, T) for tokens
         policy_loss(logps=, old_logps=, ref_logps=, advantages=, mask=, config=)  -> loss
-        update(policy, optimizer, config, step)                  makes the step from the gradient
+        update(policy, optimizer, config, step)  makes the step from the gradient
 
     Returns the accuracy on held-out problems after the last step ("end") and after the steps that
     are `evaluated` ("held_out"), and the mean accuracy on training problems ("training").
@@ -78,13 +77,13 @@ def learn(
     torch.set_num_threads(1)
     config = script.Config(**{"device": "cpu", "kl_coef": 0.0} | settings)
     run = Run(script.__file__, config)
-    collect, policy_loss = collect or script.collect, policy_loss or script.policy_loss
     base, tokenizer = load_policy(run.model_path)
     policy = policy or base
     reference = copy.deepcopy(policy).requires_grad_(False)
     optimizer = torch.optim.AdamW(
         policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
     )
+    collect, policy_loss = collect or script.collect, policy_loss or script.policy_loss
     problems = held_out(run.task, 32, run.task.LEVELS)
 
     def accuracy() -> float:
@@ -94,16 +93,16 @@ def learn(
     training, held_out_accuracy = [], []
     for step in range(1, config.steps + 1):
         rng, generator = run.seeded(step)
-        try:
-            rollout, rewards = collect(run, policy, tokenizer, config, rng, generator)
-        except StopIteration:  # the completions are spent
+        drawn = collect(run, policy, tokenizer, config, rng, generator)
+        if drawn is None:
             break
+        rollout, rewards = drawn
         rewards = rewards.double()  # advantages are computed in float64
         if advantages:
-            A = torch.as_tensor(advantages(policy, rollout, rewards, step)).float()
+            A = torch.as_tensor(advantages(policy, rollout, rewards))
         else:
-            A = script.compute_advantages(rewards=rewards).float()
-        rollout.advantages = A.view(len(rollout), -1)  # (P·G, 1) or (P·G, T)
+            A = script.compute_advantages(rewards=rewards)
+        rollout.advantages = A.float().view(len(rollout), -1)  # (P·G, 1) or (P·G, T)
         if config.kl_coef:
             rollout.ref_logps = completion_logps(reference, rollout, config.temperature)
         for minibatch in rollout.minibatches(config.epochs, config.num_minibatches, generator):

@@ -6,17 +6,12 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from lessons.experiments.erring import CALM, COMPOSED, WINDOW, made_by_clip, select
+from lessons.experiments.erring import CALM, COMPOSED, WINDOW, made_by_clip, shares
 from lessons.experiments.harness import paired
 from lessons.workshop.notebook import BLUE, GREY, ORANGE, PURPLE, RIGHT, new_figure, ticks
 
 COMPLETIONS = 256 * WINDOW * (np.arange(10) + 0.5)  # sampled by the middle of each window
 SHOWN = {1: GREY, 0.4: BLUE, 0.2: PURPLE, -0.2: ORANGE}
-
-
-def shares(runs: list, settings: dict, what: str) -> np.ndarray:
-    """A share of the completions over training, by seed: (seeds, windows)."""
-    return np.array([run["windows"][what] for run in select(runs, settings)])
 
 
 def learning(runs: list) -> Figure:

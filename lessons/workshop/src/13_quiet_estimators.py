@@ -51,12 +51,12 @@ stages = {(name, step): [run for run in results if (run["task"], run["step"]) ==
           for name, task in STUDENTS.items() for step in estimators.STEPS}
 seeds, n = len(stages["slips", 0]), results[0]["completions"]
 
-def cosine(student, step, name):
-    return estimators.cosine(STUDENTS[student], step, name)
-
 def by_seed(student, step, name):
-    """The cosines of `cosine`, one for each run."""
+    """The cosine of each run."""
     return np.array([run["cosines"][name] for run in stages[student, step]])
+
+def cosine(*column):
+    return by_seed(*column).mean()
 
 columns = [(name, 0) for name in STUDENTS]
 rules = ("σ^1", "σ^2", "no baseline")
@@ -116,8 +116,6 @@ def gaps(arm, reference, length):
         found += [difference(first[when], second[when]) for when in ("end", "training")]
     return found
 
-quieter, larger, decided = weights.ahead(runs)
-assert quieter == larger == decided
 of_two = [gap for length in by_length for kept in (True, False)
           for gap in gaps(("σ^2", kept), ("σ^1", kept), length)]
 lowest, *_, highest = sorted(of_two, key=lambda gap: gap["difference"])

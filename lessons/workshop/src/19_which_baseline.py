@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 from algorithms import rloo
-from lessons.experiments import baselines, baselines_tables, shrinkage
+from lessons.experiments import baselines, baselines_tables, estimators, shrinkage
 from lessons.experiments.harness import paired
 from lessons.experiments.harness.grid import cell, change, load_runs, markdown, select, short
 from lessons.workshop.companions.lesson_19 import times_as_noisy, who_brings
@@ -148,10 +148,10 @@ behind = -100 * learned[LEFT_OUT]["expressions, over training"]["gap"]["differen
 assert all(learned["R"][f"{task}, at the end"]["gap"]["p_holm"] < paired.LEVEL
            for task in baselines.TASKS)
 assert [gap("R", task)[:4] for task in baselines.TASKS] == ["+2.8", "+2.1"]
-noisier = [times(LEFT_OUT, MEAN, "expressions", step) for step in baselines.STEPS]
+noisier = [times(LEFT_OUT, MEAN, "expressions", step) for step in estimators.STEPS]
 assert max(noisier) < 0.4
 length_fits = np.array([np.mean([prompt["fits"][0] for prompt in measured(task, step)])
-                        for task in baselines.TASKS for step in baselines.STEPS])
+                        for task in baselines.TASKS for step in estimators.STEPS])
 assert cosine("OPO", "arithmetic", 0) < cosine(MEAN, "arithmetic", 0) - 0.1
 assert [best_rate("R", task) / best_rate(MEAN, task) for task in baselines.TASKS] == [2, 0.5]
 front = (baselines.FOLDER.parents[1] / "README.md").read_text("utf-8")
