@@ -8,18 +8,16 @@ The update of a group with k of G right is weight(k) times (mean score of the ri
 the wrong): sigma in GRPO, its square in Dr. GRPO. An arm is a weight. Everything else is grpo.py at
 its defaults, without the KL: 60 batches of 32 x 8, four optimizer steps each. After each of these,
 what AdamW has added to the weights is scaled to a given length, so that no arm moves the policy
-further than another.
-
-The committed weights.json has more: other powers of sigma, GRPO without groups of one or two wrong
-completions, and seeds 100 to 104. They were made for a prediction from the noise in
-estimators.json: that of two powers of sigma the quieter one is ahead. It was right in all 15
-comparisons whose interval excludes 0; but so is "the larger power". (Commit a63b1c4 makes those
-runs and computes both.)
+further than another. The prediction of which arm is ahead comes from estimators.json alone, by a
+rule in which no result of these runs enters: `quiet`. It was committed, with three others that
+cosines and groups gave (commit d51cbe3 has them), after the runs of the first ten seeds and before
+those of FRESH, which repeat the arms at the first of STEP_LENGTHS. (The quietest weight and MaxRL's
+were trained, too: commit 4af4f7d has the runs.)
 """
 
-from collections import defaultdict
 from dataclasses import dataclass
-from itertools import product
+from functools import cache
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
@@ -27,18 +25,22 @@ import torch
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import dr_grpo, grpo
+from lessons.experiments import estimators
 from lessons.experiments.harness import grid
 from lessons.experiments.harness.grid import GridConfig, rounded
 from lessons.experiments.harness.learning import learn, warm_up
-from lessons.identity import contrast, sigma
+from lessons.experiments.harness.paired import difference
+from lessons.identity import contrast, efficiency, sigma
 from toy_env.run import parse
 from toy_env.tasks import TASKS
 
 RESULTS = Path(__file__).parent / "weights.json"
-WEIGHTS = {"σ^1": sigma, "σ^2": lambda k, G: sigma(k, G) ** 2}  # of the contrast
+POWERS = {f"σ^{c:g}": lambda k, G, c=c: sigma(k, G) ** c for c in (0, 0.5, 1, 2, 3)}
+# The last is GRPO's without groups of one or two wrong completions.
+WEIGHTS = POWERS | {"σ, k < G − 2": lambda k, G: sigma(k, G) * (k < G - 2)}  # of the contrast
 # How far an optimizer step moves the weights. grpo.py's own steps are about as long as the first.
 STEP_LENGTHS = (0.016, 0.008, 0.032)
-G = 8
+G, FRESH = 8, range(100, 105)
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,14 @@ class Run:
 
 
 def runs_of(seeds: int) -> list[Run]:
-    """All runs."""
-    order = product(TASKS, WEIGHTS, (True, False), STEP_LENGTHS, range(seeds))
-    return [Run(*settings) for settings in order]
+    """All runs: every weight at GRPO's own step length, with FRESH seeds too, and the powers of
+    sigma at the other lengths."""
+    runs = []
+    for divided, weight, task in product((True, False), WEIGHTS, TASKS):
+        for length in STEP_LENGTHS if weight in POWERS else STEP_LENGTHS[:1]:
+            runs += [Run(task, weight, divided, length, seed) for seed in range(seeds)]
+        runs += [Run(task, weight, divided, STEP_LENGTHS[0], seed) for seed in FRESH]
+    return runs
 
 
 def step_of_length(length: float, policy, optimizer: torch.optim.Optimizer) -> None:
@@ -86,14 +93,53 @@ def train(run: Run) -> dict:
     return rounded({name: learnt[name] for name in ("end", "training")})
 
 
-def arms(results: list[dict], step_length: float) -> dict[tuple, dict]:
-    """(task, per_token, weight) -> by seed below 100, the "end" and the "training" accuracy."""
-    grouped = defaultdict(lambda: {"end": [], "training": []})
+# ---------------------------------------------------------------------- prediction and outcomes
+
+
+@cache
+def quiet(task: str, per_token: bool, weight: str) -> float:
+    """The signal-to-noise ratio of a group's update, from the moments of completions to held-out
+    prompts: the mean over three steps of GRPO's training, its seeds, and prompts."""
+    ratios, rule = [], contrast(WEIGHTS[weight])
+    for stage in grid.select(grid.load_runs(estimators.RESULTS), {"task": task}):
+        for prompt in stage["of prompts"]:
+            p = sum(prompt["right"]) / stage["completions"]
+            v_right, v_wrong = np.mean([half[per_token][:2] for half in prompt["moments"]], axis=0)
+            if v_right > 0 and v_wrong > 0:
+                ratios.append(efficiency(rule, p, G, v_wrong / v_right))
+    return float(np.mean(ratios))
+
+
+def arms(
+    results: list[dict], step_length: float = STEP_LENGTHS[0], fresh: bool = False
+) -> dict[tuple, dict]:
+    """(task, per_token, weight) -> by seed, those of FRESH or the others, the "end" and the
+    "training" accuracy."""
+    grouped = {}
     for run in grid.select(results, {"step_length": step_length}):
-        if run["seed"] < 100:
-            for outcome, values in grouped[run["task"], run["per_token"], run["weight"]].items():
-                values.append(run[outcome])
+        if (run["seed"] in FRESH) == fresh:
+            arm = run["task"], run["per_token"], run["weight"]
+            values = grouped.setdefault(arm, {"end": [], "training": []})
+            for outcome in values:
+                values[outcome].append(run[outcome])
     return grouped
+
+
+def ahead(results: list[dict]) -> tuple[int, int, int]:
+    """Of the differences between two powers of sigma, at the end and over training, that exclude 0
+    with the seeds of FRESH: how many the quieter arm leads, how many the larger power, and how many
+    there are."""
+    table, quieter, larger = arms(results, fresh=True), [], []
+    pairs = combinations(POWERS, 2)  # the smaller power first
+    for task, per_token, pair in product(TASKS, (True, False), pairs):
+        one, other = ((task, per_token, weight) for weight in pair)
+        for outcome in table[one]:
+            gap = difference(table[one][outcome], table[other][outcome])
+            if np.prod(gap["interval"]) > 0:
+                leads = gap["difference"] > 0
+                quieter.append(leads == (quiet(*one) > quiet(*other)))
+                larger.append(not leads)
+    return sum(quieter), sum(larger), len(larger)
 
 
 def main(config: GridConfig) -> None:

@@ -116,6 +116,8 @@ def gaps(arm, reference, length):
         found += [difference(first[when], second[when]) for when in ("end", "training")]
     return found
 
+quieter, larger, decided = weights.ahead(runs)
+assert quieter == larger == decided
 of_two = [gap for length in by_length for kept in (True, False)
           for gap in gaps(("σ^2", kept), ("σ^1", kept), length)]
 lowest, *_, highest = sorted(of_two, key=lambda gap: gap["difference"])
