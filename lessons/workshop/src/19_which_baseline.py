@@ -154,8 +154,8 @@ length_fits = np.array([np.mean([prompt["fits"][0] for prompt in measured(task, 
                         for task in baselines.TASKS for step in estimators.STEPS])
 assert cosine("OPO", "arithmetic", 0) < cosine(MEAN, "arithmetic", 0) - 0.1
 assert [best_rate("R", task) / best_rate(MEAN, task) for task in baselines.TASKS] == [2, 0.5]
-front = (baselines.FOLDER.parents[1] / "README.md").read_text("utf-8")
-assert "−0.4 [−1.4, +0.6]" in front and "−1.1 [−2.1, −0.1]" in front  # Dr. GRPO, REINFORCE
+page = (baselines.FOLDER / "README.md").read_text("utf-8")
+assert "−0.4 [−1.4, +0.6]" in page and "−1.1 [−2.1, −0.1]" in page  # Dr. GRPO, REINFORCE
 
 late, silenced, harder = {}, {}, {}  # p; shares of the gradients, by all-right groups, by hard prompts
 for task in baselines.TASKS:
