@@ -112,15 +112,6 @@ def test_the_page_shows_what_is_committed():
     assert pictures == {path.name for path in signs.HERE.glob("figures/*")}
 
 
-def test_a_patch_is_named_by_its_class_and_its_own_run(published):
-    def named(kl: float, kind: str = "KL", **rest) -> str:
-        return signs.named(signs.curves(made_up(77, kl)), kind, **rest)
-
-    assert named(0.1) == "kl_sign" == signs.named(signs.curves(made_up(77, 0.1, 9)), "KL")
-    assert named(0.1, "sampler") == named(0.1, without="kl_sign") == named(0.02) == ""
-    assert named(1e9) == "kl_sign"  # both are as far outside as one counts
-
-
 def test_what_the_command_says_of_a_run_of_ours(published, tmp_path, capsys):
     folder = tmp_path / "grpo-0"
     folder.mkdir()
