@@ -38,23 +38,6 @@ def test_a_program_gets_the_log_and_its_last_line_counts(bare, settings):
     assert said == ['{"step": 1}\n', settings, "--without", "cut"]
 
 
-def test_scores_by_hand():
-    found = []
-    for kind, name, patch, said, named in (
-        ("bug", "KL", "kl_sign", "KL", "kl_sign"),
-        ("bug", "KL", "kl_sign", "KL", "cut"),
-        ("bug", "mask", "eos_masked", "loss", ""),
-        ("bug", "data", "same_prompts", "", ""),
-        ("control", "", "ddof_1", "loss", ""),
-        ("healthy", "", "", "", ""),
-    ):
-        run = {"kind": kind, "class": name, "patch": patch, "settings": {"script": "grpo"}}
-        found.append((run, {"class": said, "patch": named}))
-    counts = {"bug": 4, "bug accused": 3, "class right": 2, "patch wrong": 1}
-    counts |= {"control": 1, "control accused": 1, "healthy": 1, "healthy accused": 0}
-    assert score.score(found)["counts"] == counts
-
-
 @pytest.mark.parametrize("name", ("ours", "ours, bare"))
 def test_our_scores_are_those_of_the_command(name, tmp_path, capsys):
     log, found = tmp_path / "log.jsonl", []
