@@ -291,26 +291,6 @@ def test_the_losses_of_lesson_14_are_those_of_verl(verl, batch, name, mode, widt
     assert stopped[batch.mask & (advantages != 0)].any() == (name != "sapo")
 
 
-@pytest.mark.parametrize("value", [None, 1.0])
-def test_the_sigma_of_the_batch_in_verl_weighs_completions_by_their_tokens(verl, batch, value):
-    """REINFORCE++ with baseline: R - mean of the group, whitened over the tokens of the batch, that
-    is, less its mean and divided by the root of its variance (ddof 1) plus 1e-8. With equal lengths
-    the mean is 0; silent batches (a value) have advantages of 0."""
-    if value is not None:
-        batch.rewards = torch.full((P, G), value).double()
-    ours, whiten = script_advantages("batch_sigma", batch), verl.core.verl_F.masked_whiten
-    sigma = dr_grpo.compute_advantages(rewards=batch.rewards).std(correction=0)
-    estimator = verl.core.get_adv_estimator_fn("reinforce_plus_plus_baseline")
-    rewards, index = at_last_token(batch.rewards, batch), np.repeat(np.arange(P), G)
-    for mask in (batch.mask.double(), torch.ones_like(batch.old_logps)):
-        theirs, _ = estimator(rewards, mask, index)
-        assert_close(whiten((sigma * ours).expand_as(mask), mask) * mask, theirs)
-    tokens = mask.sum()
-    factor = sigma / (sigma**2 * tokens / (tokens - 1) + 1e-8) ** 0.5
-    assert_close((factor * ours).expand_as(theirs), theirs)
-    assert theirs.any() == (value is None)
-
-
 @pytest.mark.parametrize("value_clip", [0.2, 1e9])
 def test_value_loss_is_that_of_verl(verl, batch, value_clip):
     """Exactly: both have the factor 1/2."""

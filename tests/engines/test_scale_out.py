@@ -77,12 +77,6 @@ def start_away_from_the_reference(policy) -> None:
             parameter += 0.05 * parameter.std() * torch.randn(parameter.shape, generator=generator)
 
 
-def pairs_of(prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor) -> list[tuple]:
-    """The tokens of prompt and completion of every row, without padding."""
-    rows = zip(prompt_ids, prompt_mask.bool(), ids, mask.bool())
-    return [(prompt[p].tolist(), completion[c].tolist()) for prompt, p, completion, c in rows]
-
-
 def whole(weights: list[Tensor]) -> Tensor:
     """Sharded weights as one vector."""
     return parameters_to_vector([weight.full_tensor() for weight in weights]).detach().clone()
@@ -98,15 +92,16 @@ def record(name: str, folder: Path) -> None:
     start_away_from_the_reference(trainer.model)
     groups = json.loads((folder / "groups.json").read_text("utf-8"))
     steps, rows, compute_loss = [], [], trainer._compute_loss
+    decode = trainer.processing_class.batch_decode
 
     def generate(prompt_ids, *_):
         first = trainer.accelerator.process_index * len(prompt_ids)
-        texts = trainer.processing_class.batch_decode(prompt_ids, skip_special_tokens=True)
+        texts = decode(prompt_ids, skip_special_tokens=True)
         return [groups[text][(first + row) % G] for row, text in enumerate(texts)], None
 
     def see_pass(model, inputs):
-        columns = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
-        rows.extend(pairs_of(*(inputs[column] for column in columns)))
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        rows.extend(decode(ids, skip_special_tokens=True))
         return compute_loss(model, inputs)
 
     class Recorder(TrainerCallback):
@@ -141,17 +136,13 @@ def shard_on_cpus() -> None:
 # The gradients
 
 
+PROMPTS = [row["prompt"] for row in engines.rows(P, seed=2, chat=False)]  # as scale_out.py's
+
+
 @pytest.fixture(scope="module")
 def rollout(base) -> Rollout:
-    """G completions of each problem that scale_out.py trains on, by the base model."""
-    prompts = [row["prompt"] for row in engines.rows(P, seed=2, chat=False)]
-    return sample(*base, prompts, G, T, 1.5, generator=torch.Generator().manual_seed(1))
-
-
-def pairs_in(rollout: Rollout) -> list[tuple]:
-    """`pairs_of` a rollout."""
-    prompts = rollout.prompt_ids, rollout.prompt_mask
-    return pairs_of(*prompts, rollout.completion_ids, rollout.mask)
+    """G completions of each problem, by the base model."""
+    return sample(*base, PROMPTS, G, T, 1.5, generator=torch.Generator().manual_seed(1))
 
 
 @pytest.fixture(scope="module")
@@ -159,9 +150,9 @@ def folder(tmp_path_factory, rollout) -> Path:
     """Where two processes have written, at the end "run", a run of the program."""
     if find_spec("trl") is None or find_spec("datasets") is None:
         pytest.skip("pip install -e '.[scale]' to train with TRL")
-    folder, completions = tmp_path_factory.mktemp("trained"), [c for _, c in pairs_in(rollout)]
-    prompts = [row["prompt"] for row in engines.rows(P, seed=2, chat=False)]
-    groups = {prompt: completions[i * G : (i + 1) * G] for i, prompt in enumerate(prompts)}
+    folder, groups = tmp_path_factory.mktemp("trained"), {prompt: [] for prompt in PROMPTS}
+    for i, (ids, mask) in enumerate(zip(rollout.completion_ids, rollout.mask)):
+        groups[PROMPTS[i // G]].append(ids[mask].tolist())
     (folder / "groups.json").write_text(json.dumps(groups), "utf-8")
     flags = "--num_processes=2 --main_process_port=0 --use_fsdp --fsdp_version=2"
     wrap = "--fsdp_auto_wrap_policy=TRANSFORMER_BASED_WRAP"
@@ -184,7 +175,8 @@ def test_trl_trains_on_the_recorded_rows_with_the_gradient_of_the_script(
     for step, other in zip(steps, others, strict=True):
         step["rows"] += other["rows"]
         assert torch.equal(step["gradient"], other["gradient"])
-    assert sorted(steps[0]["rows"] + steps[1]["rows"]) == sorted(pairs_in(rollout))
+    rows = [PROMPTS[i // G] + text for i, text in enumerate(rollout.texts)]
+    assert sorted(steps[0]["rows"] + steps[1]["rows"]) == sorted(rows)
 
     rollout, script = rollout[torch.arange(P * G)], SCRIPTS[name]  # a copy
     cap = {"max_ratio": CAP} if name == "cispo" else {}
@@ -202,9 +194,8 @@ def test_trl_trains_on_the_recorded_rows_with_the_gradient_of_the_script(
     with torch.no_grad():
         rollout.old_logps = completion_logps(policy, rollout, TEMPERATURE)
         rollout.ref_logps = completion_logps(base[0], rollout, TEMPERATURE)
-    pairs = pairs_in(rollout)  # two rows that are equal have equal advantages
-    for step in steps:
-        minibatch = rollout[torch.tensor([pairs.index(tuple(pair)) for pair in step["rows"]])]
+    for step in steps:  # two rows that are equal have equal advantages
+        minibatch = rollout[torch.tensor([*map(rows.index, step["rows"])])]
         vector_to_parameters(step["weights"], policy.parameters())
         logps = completion_logps(policy, minibatch, TEMPERATURE)
         names = script.policy_loss.__annotations__.keys() & vars(minibatch).keys()

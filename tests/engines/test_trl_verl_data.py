@@ -2,8 +2,7 @@
 
 GRPOTrainer samples from the shipped base model, trains on the rows and logs the rewards. verl reads
 its options with its own configuration, the rows with its own dataset, and calls the function that
-it has loaded itself. verl samples on GPUs only: here the base model stands in for the server that
-it asks for tokens.
+it has loaded itself.
 """
 
 import asyncio
@@ -12,7 +11,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from conftest import INSTALL_TRL, INSTALL_VERL, build_tiny_model, is_right, value_of
 
 from lessons.experiments import engines
@@ -34,16 +32,16 @@ def problem_of(prompt) -> str:
 # The rows
 
 
-@pytest.mark.parametrize("split, held_out", [("train", False), ("held_out", True)])
+@pytest.mark.parametrize("split", ["train", "held_out"])
 @pytest.mark.parametrize("chat", [True, False])
-def test_rows_are_problems_of_their_split_with_the_right_answer(split, held_out, chat):
+def test_rows_are_problems_of_their_split_with_the_right_answer(split, chat):
     arguments = {"levels": (2, 3, 4), "split": split, "chat": chat}
     rows = engines.rows(60, seed=5, **arguments)
     assert rows == json.loads(json.dumps(rows)) and rows != engines.rows(60, seed=6, **arguments)
     assert {row["level"] for row in rows} == {2, 3, 4} and len(rows) == 60
     for row in rows:
         problem = problem_of(row["prompt"])
-        assert is_held_out(problem.removesuffix("?")) == held_out
+        assert is_held_out(problem.removesuffix("?")) == (split == "held_out")
         assert row["answer"] == value_of(problem) == int(row["reward_model"]["ground_truth"])
 
 
@@ -123,58 +121,41 @@ def test_a_chat_model_reads_under_trl_what_it_reads_in_the_scripts(trl, tmp_path
 
 
 @pytest.mark.slow  # imports verl
-def test_verl_samples_for_the_rows_and_scores_the_completions(tmp_path, monkeypatch, base):
-    """verl's rollout, `AgentLoopWorker` with `RewardLoopWorker`, from the options that a user
-    writes on the command line."""
+def test_verl_reads_the_rows_and_scores_completions(tmp_path, monkeypatch):
+    """verl's dataset and `RewardLoopWorker`, from the options that a user writes on the command
+    line."""
     for module in ("verl", "ray", "tensordict", "omegaconf", "hydra", "datasets", "aiohttp"):
         pytest.importorskip(module, reason=INSTALL_VERL)
     from hydra import compose, initialize_config_module
     from verl import DataProto
-    from verl.experimental.agent_loop import agent_loop
     from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
     from verl.trainer.ppo.utils import create_rl_dataset
     from verl.utils.dataset.rl_dataset import collate_fn
-    from verl.workers.rollout.replica import TokenOutput
 
-    texts = [json.dumps(row) for row in engines.rows(7, seed=4)]
-    (tmp_path / "train.jsonl").write_text("\n".join(texts), "utf-8")
-    policy, tokenizer = base
-    policy.save_pretrained(tmp_path / "model")
-    chat = load_policy()[1]
-    chat.chat_template = PROBLEM_ALONE
-    chat.save_pretrained(tmp_path / "model")
+    rows, tokenizer = engines.rows(8, seed=4), load_policy()[1]
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    tokenizer.chat_template = PROBLEM_ALONE
+    tokenizer.save_pretrained(tmp_path)
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     options = [
         f"data.train_files={tmp_path}/train.jsonl",
-        f"actor_rollout_ref.model.path={tmp_path}/model",
+        f"actor_rollout_ref.model.path={tmp_path}",
         "data.filter_overlong_prompts=True",
         "data.max_prompt_length=32",
-        "data.max_response_length=32",
         "reward.custom_reward_function.path=pkg://lessons.experiments.engines",
-        "actor_rollout_ref.rollout.name=vllm",
     ]
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = compose("ppo_trainer", options)
-    torch.manual_seed(0)
+    data = create_rl_dataset(config.data.train_files, config.data, tokenizer, None)
+    columns = collate_fn([data[i] for i in range(len(data))])
+    assert [*columns["raw_prompt"]] == [row["prompt"] for row in rows]
+    texts = [f"1#{row['answer'] + i % 2}" for i, row in enumerate(rows)]  # every other is right
+    tokens = tokenizer(texts, padding=True, add_special_tokens=False, return_tensors="pt")
+    columns |= {"responses": tokens.input_ids, "attention_mask": tokens.attention_mask}
 
-    async def generate(request_id, prompt_ids, **others):
-        settings = {"do_sample": True, "top_k": 0, "max_new_tokens": 32}
-        ids = policy.generate(torch.tensor([prompt_ids]), **settings)
-        return TokenOutput(token_ids=ids[0, len(prompt_ids) :].tolist())
+    async def scores() -> list[dict]:
+        return await RewardLoopWorker(config).compute_score_batch(
+            DataProto.from_single_dict(columns)
+        )
 
-    async def sample():
-        scorer, server = RewardLoopWorker(config), SimpleNamespace(generate=generate)
-        remote = SimpleNamespace(remote=scorer.compute_score)  # like a method of a Ray actor
-        actor = SimpleNamespace(compute_score=remote)
-        loop = agent_loop.AgentLoopWorker(config, server, None, [actor])
-        data = create_rl_dataset(config.data.train_files, config.data, scorer.input_tokenizer, None)
-        batch = DataProto.from_single_dict(collate_fn(list(data)))
-        return await loop.generate_sequences(batch.repeat(4))
-
-    out = asyncio.run(sample())
-    prompts, texts = (
-        tokenizer.batch_decode(out.batch[key], True) for key in ("prompts", "responses")
-    )
-    right = [is_right(problem_of(prompt), text) for prompt, text in zip(prompts, texts)]
-    assert out.batch["rm_scores"].sum(dim=1).tolist() == right
-    assert len(right) == 28 and 2 < sum(right) < 26
+    assert [score["reward_score"] for score in asyncio.run(scores())] == 4 * [1, 0]

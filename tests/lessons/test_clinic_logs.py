@@ -118,11 +118,9 @@ def test_the_log_of_a_folder(tmp_path, capsys):  # D4
 
 
 def test_a_log_of_something_else_is_one_line(tmp_path):  # D10
-    for row, logged in (({"rewards/chosen": 1}, "rewards/chosen, step"), ("text", "step")):
-        with pytest.raises(SystemExit, match=f"has a reward; it logs {logged}$"):
-            logs.load(str(write(tmp_path / "log.jsonl", [row, row])))
-    with pytest.raises(SystemExit, match="no log in .*nowhere"):
-        logs.load(str(tmp_path / "nowhere"))
+    path = write(tmp_path / "log.jsonl", [{"rewards/chosen": 1}, "text"])
+    with pytest.raises(SystemExit, match="has a reward; it logs rewards/chosen, step$"):
+        logs.load(str(path))
 
 
 def test_logs_of_other_programs(tmp_path):  # D7 and others

@@ -48,12 +48,3 @@ def test_our_scores_are_those_of_the_command(name, tmp_path, capsys):
         command.main(command.Config(str(log), json=True, without=run["patch"]))
         found.append((run, json.loads(capsys.readouterr().out)))
     assert score.score(found) == json.loads(score.SCORES.read_text("utf-8"))[name]
-
-
-def test_the_page_shows_the_scores():
-    page = (signs.HERE / "README.md").read_text("utf-8")
-    for name, scored in json.loads(score.SCORES.read_text("utf-8")).items():
-        n = scored["counts"]
-        cells = [f"{n['bug accused']} of {n['bug']}", n["class right"], n["patch wrong"]]
-        cells += [f"{n[f'{kind} accused']} of {n[kind]}" for kind in ("healthy", "control")]
-        assert f"| {name} | {' | '.join(map(str, cells))} |" in page
