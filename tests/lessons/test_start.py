@@ -17,11 +17,11 @@ def test_copies_link_to_files_and_overwrite_nothing(tmp_path, monkeypatch, capsy
     start.main(start.Config(str(folder), no_open=True))
     assert f"lessons copied to {folder}, 1 already" in capsys.readouterr().out
     assert (folder / "02_ppo.ipynb").read_text("utf-8") == "mine"
+    link = re.compile(r"\]\((?!https?:)([^)#\"]+\.(?:py|md|ipynb|png))")
     for path in folder.iterdir():
-        for link in re.findall(
-            r"\]\((?!https?:)([^)\s#]+\.(?:py|md|ipynb|png))", path.read_text("utf-8")
-        ):
-            assert (folder / unquote(link)).is_file(), f"{path.name} links to {link}"
+        for target in link.findall(path.read_text("utf-8")):
+            is_file = (folder / unquote(target)).is_file()
+            assert is_file and " " not in target, f"{path.name} links to {target}"
 
 
 def test_the_first_command_does_not_wait_for_torch():
