@@ -53,10 +53,17 @@ def collect(run: Run, policy, tokenizer, config: Config, rng, generator) -> tupl
     problems = run.task.sample_problems(config.prompts_per_step, config.levels, rng)
     prompts = model_prompts(tokenizer, problems, run.task)
     rollout = sample(
-        policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, generator
+        policy,
+        tokenizer,
+        prompts,
+        group_size=G,
+        max_new_tokens=config.max_new_tokens,
+        temperature=config.temperature,
+        generator=generator,
     )
-    rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
-    return rollout, torch.tensor(rewards, device=run.device).view(-1, G)
+    repeated = [problem for problem in problems for _ in range(G)]  # the problem of each row
+    rewards = [run.task.reward(problem, text) for problem, text in zip(repeated, rollout.texts)]
+    return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(-1, G)
 
 
 def compute_advantages(*, rewards: Tensor) -> Tensor:
@@ -69,7 +76,7 @@ def compute_advantages(*, rewards: Tensor) -> Tensor:
     mean = rewards.mean(dim=1, keepdim=True)  # [GRPO: group baseline]
     sigma = rewards.std(dim=1, keepdim=True, correction=0)  # [GRPO: / sigma]
     silent = (rewards == rewards[:, :1]).all(dim=1, keepdim=True)  # sigma may round to > 0
-    return torch.where(silent, 0.0, (rewards - mean) / sigma)
+    return torch.where(silent, 0.0, (rewards - mean) / sigma)  # 0 / 0 if silent: not taken
 
 
 def overlong_penalty(mask: Tensor, config: Config) -> Tensor:
@@ -79,11 +86,10 @@ def overlong_penalty(mask: Tensor, config: Config) -> Tensor:
     return ((free - mask.sum(dim=1)) / max(1, config.overlong_buffer)).clamp(-1, 0)
 
 
-def is_kept(correct: Tensor, config: Config) -> Tensor:
-    """True for each group to train on, (groups,): with dynamic sampling the mixed ones, neither all
-    right nor all wrong. correct: (groups, G). Right and wrong decide, not the shaped reward."""
-    mixed = (correct != correct[:, :1]).any(dim=1)
-    return mixed if config.dynamic_sampling else torch.ones_like(mixed)
+def is_mixed(correct: Tensor) -> Tensor:
+    """True for each group, (groups,), with both right and wrong completions. correct: (groups, G).
+    Right and wrong decide, not the shaped reward."""
+    return (correct != correct[:, :1]).any(dim=1)
 
 
 def policy_loss(
@@ -106,25 +112,28 @@ def train(config: Config) -> dict:
     if config.group_size < 2:
         raise SystemExit("--group_size must be 2 or more: a group of one has no baseline")
     run = Run(__file__, config)
-    temperature, tokens_per_pass = config.temperature, config.max_tokens_per_pass
-    policy, tokenizer = load_policy(
-        run.model_path, run.device, config.dtype, config.gradient_checkpointing
-    )
+    temperature = config.temperature
+    tokens_per_pass = config.max_tokens_per_pass
+    policy, tokenizer = load_policy(run.model_path, run.device, config.dtype)
     optimizer = torch.optim.AdamW(policy.parameters(), weight_decay=0.0, fused=True)
     P, G = config.prompts_per_step, config.group_size
 
-    # begin evaluates the policy, or loads the last save, and returns the first step to do
-    for step in range(run.begin(tokenizer, policy=policy, optimizer=optimizer), config.steps + 1):
+    # Evaluate the policy as it is, or load the last save.
+    first = run.begin(tokenizer, policy=policy, optimizer=optimizer)
+    for step in range(first, config.steps + 1):
         rng, generator = run.seeded(step)
         warmup = min(1.0, step / (config.warmup_steps + 1))
         optimizer.param_groups[0]["lr"] = config.learning_rate * warmup
 
         # 1. Sample and verify: G completions for each of P prompts, more until P groups are mixed
         drawn, correct = collect(run, policy, tokenizer, config, rng, generator)
-        while is_kept(correct, config).sum() < P and len(correct) < config.max_draws * P:
-            more, more_correct = collect(run, policy, tokenizer, config, rng, generator)
-            drawn, correct = Rollout.concatenate([drawn, more]), torch.cat([correct, more_correct])
-        kept = is_kept(correct, config).nonzero().flatten()[:P]  # [DAPO: dynamic sampling]
+        kept = torch.arange(P, device=run.device)
+        if config.dynamic_sampling:  # [DAPO: dynamic sampling]
+            while is_mixed(correct).sum() < P and len(correct) < config.max_draws * P:
+                more, more_correct = collect(run, policy, tokenizer, config, rng, generator)
+                drawn = Rollout.concatenate([drawn, more])
+                correct = torch.cat([correct, more_correct])
+            kept = is_mixed(correct).nonzero().flatten()[:P]
         rollout = drawn.groups(kept, G)  # at most P groups
         # [DAPO: reward 1 or -1] [DAPO: overlong]
         rewards = 2 * correct[kept] - 1 + overlong_penalty(rollout.mask, config).view(-1, G)

@@ -53,10 +53,17 @@ def collect(run: Run, policy, tokenizer, config: Config, rng, generator) -> tupl
     problems = run.task.sample_problems(config.prompts_per_step, config.levels, rng)
     prompts = model_prompts(tokenizer, problems, run.task)
     rollout = sample(
-        policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, generator
+        policy,
+        tokenizer,
+        prompts,
+        group_size=G,
+        max_new_tokens=config.max_new_tokens,
+        temperature=config.temperature,
+        generator=generator,
     )
-    rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
-    return rollout, torch.tensor(rewards, device=run.device).view(-1, G)
+    repeated = [problem for problem in problems for _ in range(G)]  # the problem of each row
+    rewards = [run.task.reward(problem, text) for problem, text in zip(repeated, rollout.texts)]
+    return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(-1, G)
 
 
 def compute_advantages(*, rewards: Tensor) -> Tensor:
@@ -94,16 +101,16 @@ def train(config: Config) -> dict:
     if config.group_size < 2:
         raise SystemExit("--group_size must be 2 or more: a group of one has no baseline")
     run = Run(__file__, config)
-    temperature, tokens_per_pass = config.temperature, config.max_tokens_per_pass
-    policy, tokenizer = load_policy(
-        run.model_path, run.device, config.dtype, config.gradient_checkpointing
-    )
-    # copied here, before begin may load a trained policy
+    temperature = config.temperature
+    tokens_per_pass = config.max_tokens_per_pass
+    policy, tokenizer = load_policy(run.model_path, run.device, config.dtype)
+    # The reference is copied before begin may load a trained policy.
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
     optimizer = torch.optim.AdamW(policy.parameters(), weight_decay=0.0, fused=True)
 
-    # begin evaluates the policy, or loads the last save, and returns the first step to do
-    for step in range(run.begin(tokenizer, policy=policy, optimizer=optimizer), config.steps + 1):
+    # Evaluate the policy as it is, or load the last save.
+    first = run.begin(tokenizer, policy=policy, optimizer=optimizer)
+    for step in range(first, config.steps + 1):
         rng, generator = run.seeded(step)
         warmup = min(1.0, step / (config.warmup_steps + 1))
         optimizer.param_groups[0]["lr"] = config.learning_rate * warmup

@@ -47,7 +47,6 @@ class Config(RunConfig):
     kl_coef: float = 0.04  # weight of the KL to the reference policy
     gae_lambda: float = 0.95  # GAE: 1 = return minus value, 0 = one-step error of the value
     value_clip: float = 0.2  # how far a value may move from its value at sampling time
-    value_coef: float = 1.0  # weight of the value loss
     critic_learning_rate: float = 5e-4  # the critic's step size after the warm-up
     learning_rate: float = 2e-4  # AdamW's step size after the warm-up
     warmup_steps: int = 10  # rollout batches over which the learning rate rises linearly
@@ -83,10 +82,17 @@ def collect(run: Run, policy, tokenizer, config: Config, rng, generator) -> tupl
     problems = run.task.sample_problems(config.prompts_per_step, config.levels, rng)
     prompts = model_prompts(tokenizer, problems, run.task)
     rollout = sample(
-        policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, generator
+        policy,
+        tokenizer,
+        prompts,
+        group_size=G,
+        max_new_tokens=config.max_new_tokens,
+        temperature=config.temperature,
+        generator=generator,
     )
-    rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
-    return rollout, torch.tensor(rewards, device=run.device).view(-1, G)
+    repeated = [problem for problem in problems for _ in range(G)]  # the problem of each row
+    rewards = [run.task.reward(problem, text) for problem, text in zip(repeated, rollout.texts)]
+    return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(-1, G)
 
 
 def compute_advantages(
@@ -108,11 +114,13 @@ def compute_advantages(
     last = mask.sum(dim=1, keepdim=True) - 1  # (B, 1)
     token_rewards = token_rewards.scatter_add(1, last, rewards.view(-1, 1))
     advantages = torch.zeros_like(values)
-    next_value = next_advantage = torch.zeros_like(values[:, 0])
+    next_value = torch.zeros_like(values[:, 0])
+    next_advantage = torch.zeros_like(values[:, 0])
     for t in reversed(range(mask.shape[1])):  # [PPO: GAE]
         delta = token_rewards[:, t] + next_value - values[:, t]
         advantages[:, t] = (delta + config.gae_lambda * next_advantage) * mask[:, t]
-        next_value, next_advantage = values[:, t] * mask[:, t], advantages[:, t]
+        next_value = values[:, t] * mask[:, t]
+        next_advantage = advantages[:, t]
     returns = (advantages + values) * mask
     mean = advantages.sum() / mask.sum()  # [PPO: whitening]
     variance = ((advantages - mean).square() * mask).sum() / mask.sum()
@@ -153,19 +161,18 @@ def explained_variance(*, values: Tensor, returns: Tensor, mask: Tensor) -> Tens
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config)
-    temperature, tokens_per_pass = config.temperature, config.max_tokens_per_pass
-    policy, tokenizer = load_policy(
-        run.model_path, run.device, config.dtype, config.gradient_checkpointing
-    )
-    # copied here, before begin may load a trained policy
+    temperature = config.temperature
+    tokens_per_pass = config.max_tokens_per_pass
+    policy, tokenizer = load_policy(run.model_path, run.device, config.dtype)
+    # The reference is copied before begin may load a trained policy.
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
     critic = Critic(policy)  # [PPO: critic]
     optimizer = torch.optim.AdamW(policy.parameters(), weight_decay=0.0, fused=True)
     optimizer.add_param_group({"params": critic.parameters()})
 
-    state = {"policy": policy, "critic": critic, "optimizer": optimizer}
-    # begin evaluates the policy, or loads the last save, and returns the first step to do
-    for step in range(run.begin(tokenizer, **state), config.steps + 1):
+    # Evaluate the policy as it is, or load the last save.
+    first = run.begin(tokenizer, policy=policy, critic=critic, optimizer=optimizer)
+    for step in range(first, config.steps + 1):
         rng, generator = run.seeded(step)
         warmup = min(1.0, step / (config.warmup_steps + 1))
         optimizer.param_groups[0]["lr"] = config.learning_rate * warmup
@@ -179,14 +186,14 @@ def train(config: Config) -> dict:
             rollout.ref_logps = completion_logps(reference, rollout, temperature, tokens_per_pass)
         with torch.no_grad():
             rollout.values = in_passes(critic, rollout, tokens_per_pass)  # (P·G, T)
-        rollout.advantages, rollout.returns = compute_advantages(
+        rollout.advantages, rollout.returns = compute_advantages(  # (P·G, T) each
             rewards=rewards,
             values=rollout.values,
             old_logps=rollout.old_logps,
             ref_logps=rollout.ref_logps,
             mask=rollout.mask,
             config=config,
-        )  # (P·G, T) both
+        )
         ev = explained_variance(values=rollout.values, returns=rollout.returns, mask=rollout.mask)
         run.record(explained_variance=ev)
 
@@ -210,7 +217,7 @@ def train(config: Config) -> dict:
                 config=config,
             )
             optimizer.zero_grad()
-            (loss + config.value_coef * critic_loss).backward()
+            (loss + critic_loss).backward()  # of two networks: no weight needed
             grad_norm = clip_grad_norm_(policy.parameters(), config.max_grad_norm)
             clip_grad_norm_(critic.parameters(), config.max_grad_norm)
             optimizer.step()

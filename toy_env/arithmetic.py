@@ -62,7 +62,7 @@ def sample_problem(level: int, rng: random.Random, held_out: bool = False) -> Pr
             expression += f"{operator}{operand}"
             if not 0 <= total <= MAX_TOTAL:
                 break
-        else:
+        else:  # no total left the range
             if is_held_out(expression) == held_out:
                 return Problem(expression, total, level)
 
@@ -90,6 +90,7 @@ def held_out_problems(
 
 
 _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,9})", re.ASCII)
+# A minus in front of a box belongs to the number. \u2212 is read, too, so that _INTEGER refuses it.
 _BOXED = re.compile(r"([-\u2212]?)\\boxed\{([^{}0-9]*[0-9][^{}]*)\}")
 _DRESS = " \t\r\n*$`\\()[]"  # white space, and marks of bold type, code and mathematics
 

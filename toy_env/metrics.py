@@ -43,13 +43,18 @@ def rollout_metrics(rollout: Rollout, rewards: Tensor, task: ModuleType = arithm
 
 
 def warn_if_silent(rows: list[dict]) -> None:
-    """Say after two batches that they taught nothing. rows: those of the log."""
-    mixed = [sum(row["groups_by_k"][1:-1] or [row["accuracy"]]) for row in rows]  # G = 1: right
-    if mixed == [0, 0]:
+    """Say so when every group of the last two batches was silent, and again after every ten more.
+    rows: of the log. Groups of one are not meant, they have no baseline."""
+    silent = 0
+    for row in reversed(rows):
+        if row["silent"] < 1 or len(row["groups_by_k"]) == 2:
+            break
+        silent += 1
+    if silent % 10 == 2:
         tqdm.write(
-            "two batches without a group that has both right and wrong completions teach nothing; "
-            "try other --levels (easier ones if all are wrong), another prompt (the task's "
-            "INSTRUCTION), a larger --group_size"
+            f"in the last {silent} batches every group was all right or all wrong: with a group "
+            "baseline, such groups teach nothing; try other --levels (easier ones if all are "
+            "wrong), another prompt (the task's INSTRUCTION), or a larger --group_size"
         )
 
 

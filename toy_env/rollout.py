@@ -18,6 +18,7 @@ from toy_env.any_model import cache_name, generate, has_rows
 from toy_env.model import encode_prompts, end_ids
 
 MOST_PADDING = 256  # tokens of padding in a pass
+LEFT_PADDED = {"prompt_ids", "prompt_mask"}  # columns of a rollout; all others end in padding
 
 
 @dataclass
@@ -84,12 +85,11 @@ class Rollout:
         columns = {"texts": [text for rollout in rollouts for text in rollout.texts]}
         for name, column in rollouts[0].columns().items():
             rows = [row for rollout in rollouts for row in getattr(rollout, name)]
-            side = "left" if name.startswith("prompt") else "right"
-            columns[name] = (
-                torch.stack(rows)
-                if column.ndim == 1
-                else pad_sequence(rows, batch_first=True, padding_side=side)
-            )
+            if column.ndim == 1:
+                columns[name] = torch.stack(rows)
+            else:
+                side = "left" if name in LEFT_PADDED else "right"
+                columns[name] = pad_sequence(rows, batch_first=True, padding_side=side)
         return Rollout(**columns, ends=rollouts[0].ends)
 
 
@@ -148,8 +148,9 @@ def sample(
     entropies = torch.zeros_like(logps)
     running = torch.ones(B, dtype=torch.bool, device=device)  # has drawn no end token yet
 
-    def draw(t: int, rows: Tensor, logits: Tensor) -> Tensor:
-        """Draw and keep token t of some rows from their logits (rows, V): tokens (rows, 1)."""
+    def draw(t: int, alive: Tensor | slice, logits: Tensor) -> Tensor:
+        """Draw token t of the rows `alive` from their logits (rows, V) and write it into the
+        columns above. Returns the tokens (rows, 1)."""
         log_p = token_logps(logits, temperature or 1.0)  # (rows, V)
         p = log_p.exp()
         if not p.isfinite().all():
@@ -158,27 +159,29 @@ def sample(
             tokens = torch.multinomial(p, 1, generator=generator)
         else:
             tokens = log_p.argmax(dim=1, keepdim=True)
-        ids[rows, t] = tokens[:, 0]
-        mask[rows, t] = running[rows]
-        logps[rows, t] = log_p.gather(1, tokens)[:, 0]
-        entropies[rows, t] = -(p * log_p).sum(dim=1)
-        running[rows] = running[rows] & ~(tokens == ends).any(dim=1)
+        ids[alive, t] = tokens[:, 0]
+        mask[alive, t] = running[alive]
+        logps[alive, t] = log_p.gather(1, tokens)[:, 0]
+        entropies[alive, t] = -(p * log_p).sum(dim=1)
+        running[alive] = running[alive] & ~(tokens == ends).any(dim=1)
         return tokens
 
-    with torch.autocast(device.type, enabled=False):  # with bfloat16: cast the weights only once
+    # With bfloat16, this outer context keeps the weights' bfloat16 copies from token to token.
+    with torch.autocast(device.type, enabled=False):
         if not has_rows(cache):
             generate(policy, prompt_ids, prompt_mask, T, ends, draw)
         else:
             cache.batch_repeat_interleave(group_size)
-            rows = torch.arange(B, device=device)  # the rows that are still running
-            attention_mask, positions = prompt_mask, prompt_mask.sum(dim=1, keepdim=True)
+            alive = torch.arange(B, device=device)  # the rows that are still running
+            attention_mask = prompt_mask
+            positions = prompt_mask.sum(dim=1, keepdim=True)
             for t in range(T):
-                tokens = draw(t, rows, logits)  # (rows, 1)
-                keep = running[rows]
+                tokens = draw(t, alive, logits)  # (rows, 1)
+                keep = running[alive]
                 if t + 1 == T or not keep.any():
                     break
                 if not keep.all():
-                    rows, tokens = rows[keep], tokens[keep]
+                    alive, tokens = alive[keep], tokens[keep]
                     attention_mask, positions = attention_mask[keep], positions[keep]
                     cache.batch_select_indices(keep)
                 attention_mask = pad(attention_mask, (0, 1), value=True)
@@ -193,10 +196,11 @@ def sample(
 
     lengths = mask.sum(dim=1)
     shown = lengths - (~running).long()  # a text does not show its EOS
-    rows = zip(ids.tolist(), shown.tolist())
-    texts = tokenizer.batch_decode([row[:length] for row, length in rows])
-    for row in (ids >= len(tokenizer)).any(dim=1).nonzero():
-        texts[row] += "\ufffd"  # an id without a token leaves no trace in a text
+    texts = tokenizer.batch_decode(
+        [tokens[:length] for tokens, length in zip(ids.tolist(), shown.tolist())]
+    )
+    for unknown in (ids >= len(tokenizer)).any(dim=1).nonzero():
+        texts[unknown] += "\ufffd"  # an id without a token leaves no trace in a text
     ids = ids.masked_fill(~mask, tokenizer.pad_token_id)
     columns = ids, mask, logps * mask, entropies * mask
     ids, mask, logps, entropies = (column[:, : int(lengths.max())] for column in columns)
@@ -226,6 +230,7 @@ def completion_logps(
         ids = sequences(part)  # (b, S)
         unused = int(part.prompt_mask.sum(dim=1).min()) - 1  # outputs that predict only prompts
         used = ids.shape[1] - unused
+        # The slice is for models that ignore logits_to_keep.
         logits = policy(input_ids=ids, use_cache=False, logits_to_keep=used).logits[:, -used:]
         # The causal shift: the output at a position predicts the *next* token, so the last output
         # predicts nothing here.
@@ -246,6 +251,7 @@ def sequences(part: Rollout) -> Tensor:
     """
     ids = torch.cat([part.prompt_ids, part.completion_ids], dim=1)
     padding = ~torch.cat([part.prompt_mask, part.mask], dim=1)
+    # A stable sort moves the padding to the end and keeps the order of the tokens.
     ids = ids.gather(1, padding.int().argsort(dim=1, stable=True))
     return ids[:, : int((~padding).sum(dim=1).max())]
 

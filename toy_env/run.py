@@ -1,8 +1,12 @@
 """Everything around the algorithm in a script: settings, seeds, log, saves, held-out report."""
 
+import contextlib
+import copy
+import itertools
 import json
 import math
 import random
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -33,7 +37,6 @@ class RunConfig:
     levels: Sequence[int] = ()  # difficulties (arithmetic: 1 to 4 operations); none given: all
     model: str = "base"  # base, a folder, or a model on the Hugging Face hub
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the forward pass; weights stay float32
-    gradient_checkpointing: bool = False  # save memory: recompute each layer in the backward pass
     max_tokens_per_pass: int = 16_384  # lower it to save memory; the gradient is unchanged
     run_dir: str = ""  # by default runs/SCRIPT-SEED, numbered if that exists
     resume: bool = False  # continue the run in --run_dir from its last save
@@ -42,20 +45,33 @@ class RunConfig:
     eval_every: int = 10  # steps between two evaluations during training; 0 for none
 
 
+LEAST = {  # settings that must be larger than 0; all other numbers may be 0, too
+    "steps": 1,
+    "save_every": 1,
+    "epochs": 1,
+    "num_minibatches": 1,
+    "prompts_per_step": 1,
+    "group_size": 1,
+    "max_new_tokens": 1,
+    "eval_problems": 1,
+    "samples": 1,
+    "temperature": 0.01,
+}
+
+
 def parse(config_class: type, description: str | None):
     """The settings from the command line; with --resume read again, on top of the run's own."""
     config = tyro.cli(config_class, description=description, use_underscores=True)
-    if getattr(config, "resume", False):  # evaluate.py has no --resume
+    if isinstance(config, RunConfig) and config.resume:
         path = Path(config.run_dir, "config.json").expanduser()
         saved = json.loads(path.read_text("utf-8")) if path.is_file() else {}
         if saved.pop("script", "") != Path(sys.argv[0]).stem:
             raise SystemExit(f"no run of this script to resume in --run_dir {config.run_dir!r}")
         config = tyro.cli(config_class, default=config_class(**saved), use_underscores=True)
-    from_1 = "steps save_every epochs num_minibatches prompts_per_step group_size max_new_tokens"
-    least = dict.fromkeys(f"{from_1} eval_problems samples".split(), 1) | {"temperature": 0.01}
     for name, value in vars(config).items():
-        if isinstance(value, int | float) and not least.get(name, 0) <= value < math.inf:
-            raise SystemExit(f"--{name} must be {least.get(name, 0)} or more, not {value}")
+        least = LEAST.get(name, 0)
+        if isinstance(value, int | float) and not least <= value < math.inf:
+            raise SystemExit(f"--{name} must be {least} or more, not {value}")
     return config
 
 
@@ -65,60 +81,81 @@ def run_script(train, config_class: type, description: str | None) -> None:
     try:
         train(config)
     except KeyboardInterrupt:
-        begun = config.run_dir and Path(config.run_dir, "config.json").is_file()  # see begin
-        go_on = f"; to go on: python {sys.argv[0]} --run_dir {config.run_dir} --resume"
-        raise SystemExit(f"\nstopped{go_on if begun else ' before the run began'}") from None
+        if Run.begun is None:
+            raise SystemExit("\nstopped before the run began") from None
+        command = ["python", sys.argv[0], "--run_dir", str(Run.begun), "--resume"]
+        raise SystemExit(f"\nstopped; to go on: {shlex.join(command)}") from None
 
 
 class Run:
     """The bookkeeping of one training run; it knows nothing of the algorithm."""
 
+    begun: Path | None = None  # the folder of the newest run, once it has one
+
     def __init__(self, script: str, config) -> None:
-        self.config, config.script = config, Path(script).stem  # the name goes into config.json
-        self.device, self.task = pick_device(config.device), load_task(config.task)
-        config.model, self.model_path = find_model(config.model, self.task)
+        self.name = Path(script).stem
+        self.config = copy.copy(config)  # the caller's may serve for another run
+        self.device = pick_device(config.device)
+        self.task = load_task(config.task)
+        self.config.model, self.model_path = find_model(config.model, self.task)
         self.problems = held_out(self.task, config.eval_problems, config.levels)
-        self.sampling = {"max_new_tokens": config.max_new_tokens, "temperature": config.temperature}
-        self.sampling |= {"task": self.task, "samples": 4}  # of each held-out problem
-        self.rows, self.recorded, self.completions = [], {}, 0  # completions so far
+        self.sampling = {
+            "task": self.task,
+            "samples": 4,  # completions of each held-out problem
+            "max_new_tokens": config.max_new_tokens,
+            "temperature": config.temperature,
+        }
+        self.rows = []  # of metrics.jsonl
+        self.recorded = {}  # numbers of the step's updates, by name
         torch.manual_seed(config.seed)  # for weights that a script initializes, such as a critic's
 
     def begin(self, tokenizer, **state) -> int:
-        """Evaluate the policy, or load the last save of `state`. Returns the first step to do."""
+        """Make the folder, then evaluate the policy, or load the last save of `state`.
+
+        `state` names what a save holds: the policy, the optimizer, a critic. Returns the first step
+        to do.
+        """
         self.policy, self.tokenizer, self.state = state["policy"], tokenizer, state
         check_tokenizer(self.policy, tokenizer, held_out(self.task, 64, ()), self.task)
         self.path = self.make_folder()
-        self.config.run_dir = str(self.path)  # kept in config.json; Ctrl-C's line names it
-        (self.path / "config.json").write_text(json.dumps(vars(self.config), indent=1))
-        print(f"{self.config.script} on {self.device}, folder {self.path}\n")
+        self.config.run_dir = str(self.path)
+        settings = {"script": self.name} | vars(self.config)
+        (self.path / "config.json").write_text(json.dumps(settings, indent=1), "utf-8")
+        Run.begun = self.path
+        print(f"{self.name} on {self.device}, folder {self.path}\n")
         if self.config.resume and (self.path / "state.pt").is_file():
-            saved = torch.load(self.path / "state.pt", map_location=self.device, weights_only=True)
-            self.rows, self.completions, self.before = saved["log"]
-            for name, module in state.items():
-                module.load_state_dict(saved[name])
+            self.load()
         else:
             self.before, _ = held_out_report(self.policy, tokenizer, self.problems, **self.sampling)
             print(report_samples(self.before, "before") + "\n")
-        layout = "{desc} {n_fmt}/{total_fmt} |{bar}| {elapsed}<{remaining}{postfix}"
-        numbers = {"initial": len(self.rows), "total": self.config.steps}
-        self.bar = tqdm(desc=self.config.script, **numbers, leave=False, bar_format=layout)
+        self.write_rows(self.rows, "w")  # without those after the last save
+        self.bar = tqdm(
+            desc=self.name,
+            initial=len(self.rows),
+            total=self.config.steps,
+            bar_format="{desc} {n_fmt}/{total_fmt} |{bar}| {elapsed}<{remaining}{postfix}",
+        )
         return len(self.rows) + 1
 
     def make_folder(self) -> Path:
         """Make --run_dir, or find it; by default the first free one of runs/SCRIPT-SEED, -2, -3."""
-        name = self.config.run_dir or f"runs/{self.config.script}-{self.config.seed}"
-        path, number = Path(name).expanduser(), 1
-        while path.exists() and not self.config.resume:
-            if self.config.run_dir:
+        if self.config.run_dir:
+            path = Path(self.config.run_dir).expanduser()
+            if path.exists() and not self.config.resume:
                 raise SystemExit(f"{path} exists; choose another --run_dir, or --resume that run")
-            number += 1
-            path = Path(f"{name}-{number}")
-        path.mkdir(parents=True, exist_ok=self.config.resume)
-        return path
+            path.mkdir(parents=True, exist_ok=True)
+            return path
+        first = f"runs/{self.name}-{self.config.seed}"
+        for number in itertools.count(1):
+            path = Path(first if number == 1 else f"{first}-{number}")
+            with contextlib.suppress(FileExistsError):
+                path.mkdir(parents=True)
+                return path
 
     def seeded(self, step: int) -> tuple[random.Random, torch.Generator]:
         """Start a step: its clock, and its random numbers, which a resumed run draws the same."""
-        self.started, rng = time.perf_counter(), random.Random(f"{self.config.seed}/{step}")
+        self.started = time.perf_counter()
+        rng = random.Random(f"{self.config.seed}/{step}")
         return rng, torch.Generator(self.device).manual_seed(rng.getrandbits(63))
 
     def record(self, **values: float | torch.Tensor) -> None:
@@ -131,33 +168,45 @@ class Run:
 
     def log(self, step: int, rollout: Rollout, rewards: torch.Tensor) -> None:
         """End a step: write its row, evaluate and save when it is time. rewards: (P, G)."""
-        self.completions += len(rollout)
-        row = {"step": step, "rollouts": self.completions, "sampled": len(rollout)}  # completions
-        row |= rollout_metrics(rollout, rewards, self.task) | step_metrics(self.recorded)
+        before = self.rows[-1]["completions"] if self.rows else 0
+        row = {"step": step, "completions": before + len(rollout), "sampled": len(rollout)}
+        row |= rollout_metrics(rollout, rewards, self.task)
+        row |= step_metrics(self.recorded)
         row |= {"seconds": round(time.perf_counter() - self.started, 3), "held_out": None}
         if self.config.eval_every and step % self.config.eval_every == 0:
             sampled = evaluate(self.policy, self.tokenizer, self.problems, **self.sampling)
             row["held_out"] = float(sampled.correct.mean())
-        self.rows, self.recorded = [*self.rows, row], {}
+        self.rows.append(row)
+        self.recorded = {}
         warn_if_silent(self.rows)
-        lines = [json.dumps(row) + "\n" for row in self.rows]  # a resumed run drops later rows
-        (self.path / "metrics.jsonl").write_text("".join(lines), "utf-8")
+        self.write_rows([row], "a")
         shown = "acc {accuracy:.2f} len {length:.1f} silent {silent:.2f} entropy {entropy:.3f}"
         self.bar.set_postfix_str(shown.format(**row), refresh=False)
         self.bar.update()
         if step % self.config.save_every == 0 or step == self.config.steps:
             self.save()
 
+    def write_rows(self, rows: list[dict], mode: str) -> None:
+        """Write rows of metrics.jsonl, anew ("w") or at its end ("a")."""
+        with (self.path / "metrics.jsonl").open(mode, encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+
     def save(self) -> None:
         """Write state.tmp, then rename it: an interrupted save leaves the last one whole."""
-        state = {name: module.state_dict() for name, module in self.state.items()}
-        state["log"] = (self.rows, self.completions, self.before)
-        torch.save(state, self.path / "state.tmp")
+        saved = {name: part.state_dict() for name, part in self.state.items()}
+        saved |= {"rows": self.rows, "before": self.before}
+        torch.save(saved, self.path / "state.tmp")
         (self.path / "state.tmp").replace(self.path / "state.pt")
+
+    def load(self) -> None:
+        """Continue from the last save."""
+        saved = torch.load(self.path / "state.pt", map_location=self.device, weights_only=True)
+        for name, part in self.state.items():
+            part.load_state_dict(saved[name])
+        self.rows, self.before = saved["rows"], saved["before"]
 
     def finish(self) -> dict:
         """Evaluate again, print the table, and write checkpoint/, curves.png and results.json."""
-        self.bar.leave = True
         self.bar.close()
         after, _ = held_out_report(self.policy, self.tokenizer, self.problems, **self.sampling)
         results = {"before": self.before, "after": after}

@@ -18,9 +18,9 @@ Experiments:
     sampling     pass@k and majority@k of the base model and of the ladder's five after `shared`
 
 When all runs are made, their numbers replace those in the committed results.json, and the tables
-are printed: those of README.md in this folder, and one of the front page. `no_kl` and `matched` are
-columns of the table of `shared`. With --publish results.json and the pages are written, and the
-figures go to figures/. Statistics need `pip install -e '.[stats]'`.
+are printed: those of README.md in this folder. `no_kl` and `matched` are columns of the table of
+`shared`. With --publish results.json and the page are written, and the figures go to figures/.
+Statistics need `pip install -e '.[stats]'`.
 """
 
 import json
@@ -231,12 +231,12 @@ def summary(folder: Path) -> dict:
     before, after = (results[when]["accuracy"]["all"]["sampled"] for when in ("before", "after"))
     if rows[-1]["held_out"] is None:  # the last step was not evaluated during training
         rows[-1]["held_out"] = after
-    evaluated = [{"step": 0, "rollouts": 0, "held_out": before}]
+    evaluated = [{"step": 0, "completions": 0, "held_out": before}]
     evaluated += [row for row in rows if row["held_out"] is not None]
     updates = config.get("num_minibatches", 1) * config.get("epochs", 1)
     curve = {
         "updates": [row["step"] * updates for row in evaluated],
-        "completions": [row["rollouts"] for row in evaluated],
+        "completions": [row["completions"] for row in evaluated],
         "held_out": [row["held_out"] for row in evaluated],
     }
     budget = config["steps"] * config["prompts_per_step"] * config["group_size"]
@@ -249,7 +249,7 @@ def summary(folder: Path) -> dict:
         "budget": budget,
         "final": after,
         "at_budget": float(np.interp(budget, curve["completions"], curve["held_out"])),
-        "completions": rows[-1]["rollouts"],
+        "completions": rows[-1]["completions"],
         **{name: mean(name) for name in over_all_steps},
         **{name: mean(name, rows[-10:]) for name in over_the_last_ten},
         "curve": curve,

@@ -166,7 +166,7 @@ def train(run: Run) -> dict:
             script.train(script.Config(**settings_of(run), run_dir=f"{folder}/run"))
         lines = Path(folder, "run/metrics.jsonl").read_text("utf-8").splitlines()
         rows = [json.loads(line) for line in lines]
-        log = {name: [row[name] for row in rows] for name in ("rollouts", *LOGGED)}
+        log = {name: [row[name] for row in rows] for name in ("completions", *LOGGED)}
         return rounded({"log": log, "end": measured(Path(folder, "run/checkpoint"))})
 
 
@@ -244,7 +244,7 @@ def table(runs: list[dict]) -> str:
             row.append(f"{short(np.mean(values), 2)} ({each})")
         drawn, accuracy, length = (
             np.array([run["log"][name] for run in of_script])  # (seeds, steps)
-            for name in ("rollouts", "accuracy", "length")
+            for name in ("completions", "accuracy", "length")
         )
         equal = accuracy[(drawn > 3200) & (drawn <= 3840)].mean()
         row += [f"{length[:, -10:].mean():.1f}", f"{drawn[:, -1].mean():,.0f}", short(equal, 2)]
@@ -260,7 +260,7 @@ def draw(runs: list[dict], path: Path) -> None:
     for axis, (name, heading) in zip(figure.subplots(1, 3), LOGGED.items()):
         for title, script in SCRIPTS.items():
             logs = [run["log"] for run in select(runs, {"script": script})]
-            x = np.array([log["rollouts"][2:-2] for log in logs])
+            x = np.array([log["completions"][2:-2] for log in logs])
             y = np.array([np.convolve(log[name], np.full(5, 0.2), "valid") for log in logs])
             style = compare_figures.look(title) | {"marker": ""}
             axis.plot(x.T, y.T, **style | {"linewidth": 0.7, "alpha": 0.35})

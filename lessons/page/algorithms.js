@@ -105,13 +105,13 @@ function policyLossBackward(row, logps, algorithm) {
 }
 
 // The same of PPO's value_loss, by each token's value
-function valueLossBackward(row, values, { value_clip, value_coef }) {
+function valueLossBackward(row, values, { value_clip }) {
   const { values: old_values, returns, divisor } = row;
   return values.map((V, t) => {
     const moved = V - old_values[t];
     const clipped = old_values[t] + Math.min(Math.max(moved, -value_clip), value_clip);
     const isWorse = (clipped - returns[t]) ** 2 > (V - returns[t]) ** 2;
-    return Math.abs(moved) > value_clip && isWorse ? 0 : value_coef * (V - returns[t]) / divisor;
+    return Math.abs(moved) > value_clip && isWorse ? 0 : (V - returns[t]) / divisor;
   });
 }
 

@@ -5,7 +5,7 @@
 const SETTINGS = {
   prompts_per_step: 8, group_size: 8, epochs: 1, num_minibatches: 4, kl_coef: 0,
   learning_rate: 2e-4, warmup_steps: 10, max_grad_norm: 1, max_draws: 10,
-  value_clip: 0.2, value_coef: 1, critic_learning_rate: 5e-4,
+  value_clip: 0.2, critic_learning_rate: 5e-4,
   mistake: "", // the name of a patch in lessons/clinic, of those that the page offers
 };
 const PARTS = 4; // of a minibatch, added in order: any number of workers gives the same weights

@@ -443,10 +443,9 @@ def test_overlong_penalty_by_hand(script):
 
 
 @pytest.mark.parametrize("script", WITH_DYNAMIC_SAMPLING)
-def test_is_kept_by_hand(script):
+def test_is_mixed_by_hand(script):
     correct = torch.tensor([[1.0, 1, 1], [1, 0, 1], [0, 0, 0], [0, 0, 1]])
-    assert script.is_kept(correct, script.Config()).tolist() == [False, True, False, True]
-    assert script.is_kept(correct, script.Config(dynamic_sampling=False)).all()
+    assert script.is_mixed(correct).tolist() == [False, True, False, True]
 
 
 @pytest.fixture
@@ -521,7 +520,7 @@ def test_dynamic_sampling_stops_at_max_draws(train_on_verdicts):
     judged, logged, rows = train_on_verdicts(dapo, rarely, steps=3, max_draws=3, num_minibatches=8)
     assert [len(rewards) for rewards in judged] == [1, 0, 1] and len(logged) == 3
     assert [row["sampled"] for row in rows] == [72] * 3
-    assert [row["rollouts"] for row in rows] == [72, 144, 216]
+    assert [row["completions"] for row in rows] == [72, 144, 216]
     assert [row["silent"] for row in rows] == [17 / 18, 1.0, 17 / 18]
     for name in ("loss", "grad_norm"):
         assert [name in row for row in rows] == [True, False, True]

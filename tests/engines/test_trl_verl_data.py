@@ -3,6 +3,8 @@
 GRPOTrainer samples from the shipped base model, trains on the rows and logs the rewards. verl reads
 its options with its own configuration, the rows with its own dataset, and calls the function that
 it has loaded itself.
+
+Broken on purpose: rows, rewards or the environment handed over in another form.
 """
 
 import asyncio
@@ -153,9 +155,9 @@ def test_verl_reads_the_rows_and_scores_completions(tmp_path, monkeypatch):
     tokens = tokenizer(texts, padding=True, add_special_tokens=False, return_tensors="pt")
     columns |= {"responses": tokens.input_ids, "attention_mask": tokens.attention_mask}
 
-    async def scores() -> list[dict]:
-        return await RewardLoopWorker(config).compute_score_batch(
-            DataProto.from_single_dict(columns)
-        )
+    batch = DataProto.from_single_dict(columns)
 
-    assert [score["reward_score"] for score in asyncio.run(scores())] == 4 * [1, 0]
+    async def judge() -> list[dict]:
+        return await RewardLoopWorker(config).compute_score_batch(batch)
+
+    assert [judged["reward_score"] for judged in asyncio.run(judge())] == 4 * [1, 0]

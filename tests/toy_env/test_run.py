@@ -30,7 +30,7 @@ def test_files(tmp_path, capsys):
     assert {path.name for path in folder.iterdir()} == set(written.split())
     saved = json.loads((folder / "results.json").read_text("utf-8"))
     assert saved == json.loads(json.dumps(results))
-    assert [row["rollouts"] for row in metrics(folder)] == [16, 32, 48, 64]
+    assert [row["completions"] for row in metrics(folder)] == [16, 32, 48, 64]
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert AutoTokenizer.from_pretrained(folder / "checkpoint")("1+1?").input_ids[0] == 1
     shown = capsys.readouterr().out

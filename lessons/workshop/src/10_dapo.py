@@ -70,7 +70,7 @@ def redraw(prompts, correct, draws):
 
 prompts = rng.integers(9, size=3 * slots)
 correct = complete(prompts)
-mixed = dapo.is_kept(correct, dapo.Config())
+mixed = dapo.is_mixed(correct)
 kept = mixed.nonzero().flatten()[:slots].numpy()  # the first mixed groups
 refilled = measure(prompts[kept], correct[kept])
 prompts, correct = prompts[:slots], correct[:slots]
