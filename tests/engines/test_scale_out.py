@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import test_parity
 import torch
 from conftest import ROOT, python
 from torch import Tensor
@@ -26,6 +27,21 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's own, on import and in
 SCRIPTS = {"grpo": grpo, "dr_grpo": dr_grpo, "dapo": dapo, "gspo": gspo, "cispo": cispo}
 P, G, T, TEMPERATURE = 8, 4, 20, 0.8  # T cuts worked completions
 CAP = 1.2  # CISPO's max_ratio here: so low that ratios reach it
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_defaults_are_those_of_the_script(name):
+    """The gradients below show a clip only where ratios meet it, which those of GSPO do not."""
+    ours, theirs = SCRIPTS[name].Config(), scale_out.Config(algorithm=name)
+    for field, value in vars(theirs).items():
+        assert getattr(ours, field, value) == value, field
+    options = scale_out.trl_settings(theirs, 1)
+    if name == "cispo":
+        assert options["epsilon_high"] == ours.max_ratio
+    else:
+        clip = options["epsilon"], options.get("epsilon_high", options["epsilon"])
+        assert clip == test_parity.clip_range(ours)
+    assert options["beta"] == getattr(ours, "kl_coef", 0.0)
 
 
 @pytest.mark.parametrize("processes, parts", [(1, 1), (2, 4), (8, 1)])
@@ -48,8 +64,8 @@ def test_no_run_writes_into_anothers_folder():
 
 
 def config_of(name: str, folder: Path) -> scale_out.Config:
-    """One rollout batch and two optimizer steps. The learning rate is so high that ratios meet the
-    clip in the second."""
+    """One rollout batch and two optimizer steps. The learning rate is so high that ratios of DAPO
+    and CISPO meet the clip in the second."""
     return scale_out.Config(
         algorithm=name,
         steps=1,

@@ -1,4 +1,4 @@
-"""The clinic's benchmark: its file, how programs are started and scored, and the scores shown."""
+"""The clinic's benchmark: its file, how programs are started, and our scores."""
 
 import json
 import sys
