@@ -17,6 +17,7 @@ import pytest
 import torch
 from conftest import value_of
 
+from algorithms import dapo, dr_grpo, grpo
 from lessons.page import build
 from lessons.workshop import sources
 from lessons.workshop.site import drawn, website
@@ -282,34 +283,37 @@ def test_the_strip_shows_any_step_and_training_goes_on(page):
 
 
 def test_switches_lead_from_grpo_to_dr_grpo_and_dapo_and_show_what_the_scripts_compute(page):
-    """The changed code and its reason, the advantages after flips, the way each token is pushed,
-    and what it is divided by."""
+    """After each switch the changed code and its reason; after a flip the advantages, the way each
+    token is pushed, and what it is divided by."""
     reasons = {f"{tag}. {why}" for tag, why in build.reasons().items()}
+    lengths, limit, tokens = r"/ \(8 × \d+ tokens\)", r"/ \(8 × 56\)", r"/ \d+ tokens"
     page.locator("#group button").first.press("ArrowRight")  # a token with a push
-    for name, labels, divisor in (
-        ("GRPO", (), r"/ \(8 × \d+ tokens\)"),
-        ("Dr. GRPO", ("÷ σ", "÷ length"), r"/ \(8 × 56\)"),
-        ("DAPO", ("÷ σ", "KL", "clip-higher", "replace silent groups"), r"/ \d+ tokens"),
+    for label, name, script, divisor in (
+        ("", "GRPO", grpo, lengths),
+        ("÷ length", "GRPO", grpo, limit),
+        ("÷ σ", "Dr. GRPO", dr_grpo, limit),
+        ("÷ σ", "Dr. GRPO", grpo, limit),
+        ("KL", "Dr. GRPO", grpo, limit),
+        ("clip-higher", "Dr. GRPO", grpo, limit),
+        ("replace silent groups", "DAPO", dapo, tokens),
     ):
-        for label in labels:
+        if label:
             page.get_by_role("switch", name=label).click()
             page.wait_for_function("sigmaLadder.lanes[0].columns.length")
             redraw(page)
             assert page.locator("#code .plus, #code .minus").count() > 0
             assert text_of(page, "#why p") in reasons
         assert page.locator("#preset").input_value() == name
-        for row in (4, 5):
-            page.locator("#group button").nth(row).click()
-            redraw(page)
-            rewards = torch.tensor([shown(page)[1]]).double()
-            assert 0 < rewards.sum() < 8 and re.search(divisor, text_of(page, "#numbers"))
-            A = SCRIPTS[name].compute_advantages(rewards=rewards)[0]
-            shares = page.locator("#group button span").all_inner_texts()
-            amounts = [float(text.replace("−", "-")) for text in shares]
-            assert amounts == pytest.approx(A.tolist(), abs=0.00501)
-            for line, R in zip(page.locator("#group li").all(), rewards[0]):
-                other = line.locator(f".tokens i:not([class~='{'pos' if R else 'neg'}'])")
-                assert other.count() == 0
+        page.locator("#group button").nth(4).click()
+        redraw(page)
+        rewards = torch.tensor([shown(page)[1]]).double()
+        assert 0 < rewards.sum() < 8 and re.search(divisor, text_of(page, "#numbers"))
+        A = script.compute_advantages(rewards=rewards)[0].tolist()
+        shares = page.locator("#group button span").all_inner_texts()
+        assert [float(text.replace("−", "-")) for text in shares] == pytest.approx(A, abs=0.00501)
+        for line, R in zip(page.locator("#group li").all(), rewards[0]):
+            other = line.locator(f".tokens i:not([class~='{'pos' if R else 'neg'}'])")
+            assert other.count() == 0
 
 
 def test_a_second_strip_has_the_same_problems_and_three_seeds_decide(page):
