@@ -47,12 +47,6 @@ def test_sigma_and_silence_over_all_outcomes(p, G):
     assert identity.silent_rate(p, G) == pytest.approx(chances @ (sigmas == 0), abs=1e-13)
 
 
-def test_group_sizes_that_are_too_large():
-    assert identity.binomial(0.3, 1000).sum() == pytest.approx(1)
-    with pytest.raises(OverflowError):
-        identity.group_size_exact(0.01, 0.99)
-
-
 def test_the_calculator(tmp_path, capsys):
     """Groups of two, by hand, of a prompt that is never and one that is half the time solved."""
     (tmp_path / "rates").write_text("0\n.5\n", "utf-8")
@@ -60,6 +54,7 @@ def test_the_calculator(tmp_path, capsys):
     shown = capsys.readouterr().out
     for part in ("12% all right", "62% all wrong", "8.0 comp", "groups'   50%     50%"):
         assert part in shown
+    assert identity.binomial(0.3, identity.LARGEST).sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize("rule", identity.RULES)
@@ -80,22 +75,20 @@ def test_every_weight_over_all_outcomes(rule, G, p):
 @pytest.mark.parametrize("G", [2, 3, 4, 8])
 def test_weights_in_closed_form(G):
     p = np.array([0.05, 0.3, 0.5, 0.9])
-    q, one = 1 - p, np.ones(4)
+    q = 1 - p
     expected = {
-        "REINFORCE": one,
-        "RLOO": one,
-        "Dr. GRPO": (1 - 1 / G) * one,
+        "REINFORCE": p**0,
+        "RLOO": p**0,
+        "Dr. GRPO": (1 - 1 / G) * p**0,
         "GRPO": identity.expected_sigma(p, G) / (p * q),
         "mean over the right": (1 - q**G) / p,
         "MaxRL": (1 - q ** (G - 1)) / p,
     }
     for rule, weight in expected.items():
         np.testing.assert_allclose(identity.weight(rule, p, G), weight, rtol=1e-12, err_msg=rule)
-    if G in (2, 3):  # no difficulty bias at all
-        np.testing.assert_allclose(identity.weight("GRPO", p, G), np.sqrt(G - 1))
-    if G == 4:
-        polynomial = np.sqrt(3) + (3 - 2 * np.sqrt(3)) * p * q
-        np.testing.assert_allclose(identity.weight("GRPO", p, G), polynomial)
+    if G < 5:  # no difficulty bias at all in groups of 2 and 3
+        bias = (3 - 2 * np.sqrt(3)) * p * q * (G == 4)
+        np.testing.assert_allclose(identity.weight("GRPO", p, G), np.sqrt(G - 1) + bias)
 
 
 def test_the_limit_of_the_weight_is_the_slope_of_2_arcsin_sqrt_p():
@@ -134,11 +127,9 @@ def test_length_of_the_update_given_k():
     assert identity.binomial(p, G) @ lengths == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("script", "distance", "stopped"),
-    [(grpo, 0.04, 4), (grpo, 0.06, 7), (grpo, 0.08, 9), (dr_grpo, 0.06, 7), (dapo, 0.06, 6)],
-)
-def test_the_identity_holds_at_a_later_update_clip_included(script, distance, stopped):
+@pytest.mark.parametrize("script", [grpo, dr_grpo, dapo])
+@pytest.mark.parametrize("distance", [0.04, 0.08])
+def test_the_identity_holds_at_a_later_update_clip_included(script, distance):
     """The gradient of the script's own loss is its coefficient times a difference of means, right
     minus wrong, of the gradients of single completions: of the sum over tokens of min(ratio, 1 +
     eps) where the completion is right, of max(ratio, 1 - eps) where it is wrong."""
@@ -152,20 +143,18 @@ def test_the_identity_holds_at_a_later_update_clip_included(script, distance, st
     right = torch.arange(G) < k
     A = script.compute_advantages(rewards=right.double().view(1, G)).view(G, 1)
     batch = {"logps": logps, "old_logps": old_logps, "advantages": A, "mask": mask}
-    if script is dapo:
-        low, high, config = 0.8, 1.28, dapo.Config()
-    else:
-        low, high, config = 0.8, 1.2, script.Config(kl_coef=0.0)
-        batch["ref_logps"] = None
+    high, config = 1.28 if script is dapo else 1.2, script.Config()
+    if script is not dapo:
+        config.kl_coef, batch["ref_logps"] = 0.0, None
     loss = script.policy_loss(**batch, config=config)
     (update,) = torch.autograd.grad(-loss, theta, retain_graph=True)
 
-    ratio, vectors = (logps - old_logps).exp(), []
+    ratio, vectors, stopped = (logps - old_logps).exp(), [], 0
     for i in range(G):
-        kept = ratio[i].clamp(max=high) if right[i] else ratio[i].clamp(min=low)
+        kept = ratio[i].clamp(max=high) if right[i] else ratio[i].clamp(min=0.8)
         vectors.append(torch.autograd.grad(kept[mask[i]].sum(), theta, retain_graph=True)[0])
-        stopped -= int((kept != ratio[i]).sum())
-    assert stopped == 0
+        stopped += int((kept != ratio[i]).sum())
+    assert stopped > 2
     lengths, sigma = mask.double().sum(dim=1, keepdim=True), float(identity.sigma(k, G))
     coefficient = {
         grpo: sigma / lengths,
@@ -177,9 +166,7 @@ def test_the_identity_holds_at_a_later_update_clip_included(script, distance, st
     assert (update - expected).norm() < 1e-12 * expected.norm()
 
 
-@pytest.mark.parametrize(
-    ("accepted", "rejected"), [(0.0, 0.0), (0.2, 0.0), (0.05, 0.3), (0.5, 0.5), (0.7, 0.4)]
-)
+@pytest.mark.parametrize("accepted, rejected", [(0.05, 0.3), (0.5, 0.5), (0.7, 0.4)])
 @pytest.mark.parametrize("rule", ["GRPO", "Dr. GRPO", "RLOO"])
 def test_a_verifier_that_errs_over_all_groups(rule, accepted, rejected):
     """A softmax policy of four completions, two of them right, each of which passes or fails: all
