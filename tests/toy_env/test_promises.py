@@ -4,6 +4,7 @@ the folder of another, and nothing executed that a model or a run brings along.
 A command that is ended from within runs in a forked process, which has torch loaded already.
 """
 
+import copy
 import json
 import multiprocessing
 import os
@@ -12,6 +13,7 @@ import shlex
 import shutil
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -169,9 +171,12 @@ AT_THE_END = pytest.param("at the end", marks=pytest.mark.slow)
 
 @pytest.mark.parametrize("moment", ["between two saves", "in a save", AT_THE_END])
 def test_killed_and_resumed(moment, run, whole):
-    """It ends like a run that nothing disturbed, bit for bit."""
-    code, shown, _ = run(moment, *FLAGS, moment=moment)
+    """It ends like a run that nothing disturbed, bit for bit, and its log has each step once, even
+    if the last line was written by half."""
+    code, shown, folder = run(moment, *FLAGS, moment=moment)
     assert code == -signal.SIGKILL, shown
+    with (folder / "metrics.jsonl").open("a", encoding="utf-8") as log:
+        log.write('{"step": 4, "compl')
     code, shown, folder = run(moment, "--resume")
     assert code == 0, shown
     ours = end(folder)
@@ -202,13 +207,16 @@ def test_ctrl_c_before_the_run(types, monkeypatch):
 
 
 def test_a_new_folder_and_the_same_numbers(tmp_path, monkeypatch, no_curves):
-    """Without --run_dir a run makes its own folder, and the same seed gives the same metrics."""
+    """Without --run_dir a run makes its own folder, and the same seed gives the same metrics. One
+    Config serves for several runs, as in a notebook's cell that is run again."""
     monkeypatch.chdir(tmp_path)
-    settings = SMALL | {"steps": 2}
-    reinforce.train(reinforce.Config(**settings))
+    config = reinforce.Config(**SMALL | {"steps": 2})
+    settings = copy.deepcopy(vars(config))
+    reinforce.train(config)
     first = files("runs/reinforce-0")
-    reinforce.train(reinforce.Config(**settings))
-    reinforce.train(reinforce.Config(**settings, seed=1))
+    reinforce.train(config)
+    assert vars(config) == settings
+    reinforce.train(replace(config, seed=1))
     assert sorted(os.listdir("runs")) == ["reinforce-0", "reinforce-0-2", "reinforce-1"]
     assert files("runs/reinforce-0") == first
     one, two, other = (metrics(f"runs/reinforce-{name}") for name in ("0", "0-2", "1"))
