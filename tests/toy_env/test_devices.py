@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import SCRIPTS
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
     _disable_current_modes,
@@ -25,7 +26,6 @@ from toy_env.arithmetic import LEVELS, held_out_problems
 from toy_env.model import load_policy, pick_device
 from toy_env.rollout import completion_logps, sample
 
-SCRIPTS = ["reinforce", "ppo", "grpo", "dr_grpo", "dapo", "gspo", "cispo"]
 STAND_IN = torch.device("meta")
 ACROSS_DEVICES = {torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default}
 

@@ -1,15 +1,12 @@
-"""The metrics of a rollout batch and of an update by hand, and how a row sums up its updates."""
+"""The metrics of a rollout batch and of an update by hand."""
 
 import math
 
 import pytest
 import torch
-from conftest import metrics
 
-from algorithms import grpo
 from toy_env.metrics import rollout_metrics, update_metrics
 from toy_env.rollout import Rollout
-from toy_env.run import Run
 
 
 def build_rollout(mask: torch.Tensor, old_logps: torch.Tensor, **columns) -> Rollout:
@@ -70,31 +67,3 @@ def test_update_metrics_by_hand():
     assert shown([[1.0], [1.0]], high=0.05)["clipped_up"] == 3 / 5
     minibatch.ref_logps = old_logps + ratio.log() + math.log(2)  # k3 = 2 - 1 - log 2
     assert shown([[1.0], [1.0]])["kl"] == 1 - math.log(2)
-
-
-def test_a_row_sums_up_its_updates(tmp_path, monkeypatch, no_curves):
-    """A row has the mean over the updates of its step; of `ratio_deviation` the largest, and of
-    `mismatch` that of the first update."""
-    recorded: dict[str, list[float]] = {}
-    honest = Run.record
-
-    def see(run, **values) -> None:
-        for name, value in values.items():
-            recorded.setdefault(name, []).append(torch.as_tensor(value).item())
-        honest(run, **values)
-
-    monkeypatch.setattr(Run, "record", see)
-    settings = {"prompts_per_step": 6, "group_size": 4, "num_minibatches": 3, "eval_problems": 1}
-    settings |= {"learning_rate": 1e-3, "warmup_steps": 0, "device": "cpu"}
-    grpo.train(grpo.Config(**settings, steps=1, run_dir=str(tmp_path / "run")))
-    (row,) = metrics(tmp_path / "run")
-    assert len(recorded["loss"]) == 3
-    for name, values in recorded.items():
-        expected = sum(values) / len(values)
-        if name == "mismatch":
-            expected = values[0]
-        if name == "ratio_deviation":
-            expected = max(values)
-        assert row[name] == pytest.approx(expected, rel=1e-6), name
-    assert row["mismatch"] < 1e-5
-    assert recorded["ratio_deviation"][0] < 1e-4 < 0.01 < row["ratio_deviation"]

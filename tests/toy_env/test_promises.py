@@ -85,13 +85,6 @@ def test_one_line(script, flags, part, types):
     assert files(".") == {"mine/config.json": b'{"script": "dr_grpo"}'} and os.listdir() == ["mine"]
 
 
-@pytest.mark.parametrize("flag", ["--stepz=5", "--steps=ten", "--dtype=float16"])
-def test_a_box_for_flags(flag, types):
-    """tyro's own box names the flag, and nothing is written."""
-    code, shown = types("reinforce", flag)
-    assert code == 2 and f"--{flag[2:7]}" in shown and not os.listdir()
-
-
 # Ended and resumed
 
 
@@ -110,8 +103,6 @@ def command(argv: list[str], moment: str, output: str) -> None:
     seeded = run.Run.seeded
 
     def seeded_or_ended(self, step: int):
-        if step == 4 and moment == "between two saves":
-            os.kill(os.getpid(), signal.SIGKILL)
         if step == 4 and moment == "Ctrl-C":
             signal.raise_signal(signal.SIGINT)
         if step == 3 and moment == "in a save":
@@ -169,7 +160,7 @@ def whole(run) -> dict:
 AT_THE_END = pytest.param("at the end", marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("moment", ["between two saves", "in a save", AT_THE_END])
+@pytest.mark.parametrize("moment", ["in a save", AT_THE_END])
 def test_killed_and_resumed(moment, run, whole):
     """It ends like a run that nothing disturbed, bit for bit, and its log has each step once, even
     if the last line was written by half."""
@@ -198,6 +189,7 @@ def test_ctrl_c(run, whole):
 
 def test_ctrl_c_before_the_run(types, monkeypatch):
     """There is nothing to resume, and nothing says so."""
+    monkeypatch.setattr(Run, "begun", None)  # other tests have run in this process
     monkeypatch.setattr(Run, "make_folder", MagicMock(side_effect=KeyboardInterrupt))
     code, shown = types("grpo", "--run_dir=new")
     assert code == 1 and "--resume" not in shown

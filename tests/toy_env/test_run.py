@@ -18,7 +18,7 @@ from conftest import ROOT, SCRIPTS, is_right, metrics
 from matplotlib.figure import Figure
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from algorithms import dapo, grpo, reinforce
+from algorithms import dapo, reinforce
 from toy_env.arithmetic import held_out_problems
 from toy_env.model import BASE_MODEL
 from toy_env.plots import draw_curves
@@ -193,8 +193,7 @@ def test_help(script, monkeypatch, capsys):
     plain = " ".join(text.replace("│", " ").split())
     paths = (f"algorithms/{script}.py", "toy_env/run.py")
     source = "".join((ROOT / path).read_text("utf-8") for path in paths)
-    comments = re.findall(r"^    (\w+): \S+.* = .*  # (.+)$", source, flags=re.M)
-    assert len(comments) == len(fields(import_module(f"algorithms.{script}").Config))
-    for name, comment in comments:
+    for name in (field.name for field in fields(import_module(f"algorithms.{script}").Config)):
+        comment = re.search(rf"^    {name}: .* = .*  # (.+)$", source, flags=re.M)[1]
         shown = rf"--(no_)?{name} (\{{.*?\}} |[A-Z\[\] .]+ )?{re.escape(comment)} \(default"
         assert re.search(shown, plain), (name, comment)
