@@ -60,7 +60,8 @@ def train_on(train, tmp_path):
     ],
 )
 def test_trained(kind, sizes, save, train_on, letters, tmp_path, spy, capsys):
-    """A checkpoint in bfloat16, without PAD. The cache of LFM2 cannot be cut row by row. Nothing is
+    """A checkpoint in bfloat16, without PAD. Dropout, which two of them bring along, stays off: it
+    would train other log-probabilities than were sampled. The cache of LFM2 cannot be cut row by row. Nothing is
     right in two batches, which is said once."""
     letters.pad_token = None
     save(kind, **sizes, dtype=torch.bfloat16)
@@ -176,8 +177,8 @@ def test_scores_that_are_not_those_of_the_sampler(change, train, monkeypatch):
 def test_a_mask_without_the_eos(train, monkeypatch):
     """Is refused at the first minibatch: the last action, to stop, would not be trained."""
 
-    def sample_without_eos(*settings):
-        rollout = sample(*settings)
+    def sample_without_eos(*inputs, **settings):
+        rollout = sample(*inputs, **settings)
         rollout.mask.scatter_(1, rollout.mask.sum(dim=1, keepdim=True) - 1, False)
         rollout.old_logps *= rollout.mask
         return rollout
