@@ -120,13 +120,11 @@ def train(config: Config) -> dict:
     run = Run(__file__, config)
     temperature = config.temperature
     tokens_per_pass = config.max_tokens_per_pass
-    policy, tokenizer = load_policy(
-        run.model_path, run.device, config.dtype, config.gradient_checkpointing
-    )
+    policy, tokenizer = load_policy(run.model_path, run.device, config.dtype)
     optimizer = torch.optim.AdamW(policy.parameters(), weight_decay=0.0, fused=True)
     P, G = config.prompts_per_step, config.group_size
 
-    # evaluates the policy, or loads the last save
+    # Evaluate the policy as it is, or load the last save.
     first = run.begin(tokenizer, policy=policy, optimizer=optimizer)
     for step in range(first, config.steps + 1):
         rng, generator = run.seeded(step)

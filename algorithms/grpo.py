@@ -108,14 +108,12 @@ def train(config: Config) -> dict:
     run = Run(__file__, config)
     temperature = config.temperature
     tokens_per_pass = config.max_tokens_per_pass
-    policy, tokenizer = load_policy(
-        run.model_path, run.device, config.dtype, config.gradient_checkpointing
-    )
-    # copied here, before begin may load a trained policy
+    policy, tokenizer = load_policy(run.model_path, run.device, config.dtype)
+    # The reference is copied before begin may load a trained policy.
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
     optimizer = torch.optim.AdamW(policy.parameters(), weight_decay=0.0, fused=True)
 
-    # evaluates the policy, or loads the last save
+    # Evaluate the policy as it is, or load the last save.
     first = run.begin(tokenizer, policy=policy, optimizer=optimizer)
     for step in range(first, config.steps + 1):
         rng, generator = run.seeded(step)

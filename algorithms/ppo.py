@@ -163,16 +163,14 @@ def train(config: Config) -> dict:
     run = Run(__file__, config)
     temperature = config.temperature
     tokens_per_pass = config.max_tokens_per_pass
-    policy, tokenizer = load_policy(
-        run.model_path, run.device, config.dtype, config.gradient_checkpointing
-    )
-    # copied here, before begin may load a trained policy
+    policy, tokenizer = load_policy(run.model_path, run.device, config.dtype)
+    # The reference is copied before begin may load a trained policy.
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
     critic = Critic(policy)  # [PPO: critic]
     optimizer = torch.optim.AdamW(policy.parameters(), weight_decay=0.0, fused=True)
     optimizer.add_param_group({"params": critic.parameters()})
 
-    # evaluates the policy, or loads the last save
+    # Evaluate the policy as it is, or load the last save.
     first = run.begin(tokenizer, policy=policy, critic=critic, optimizer=optimizer)
     for step in range(first, config.steps + 1):
         rng, generator = run.seeded(step)

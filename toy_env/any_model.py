@@ -1,6 +1,6 @@
 """Support for models other than those of this repository; skip it on a first reading.
 
-Sampling where the cache cannot be cut row by row, bfloat16, and recomputed layers.
+Sampling where the cache cannot be cut row by row, and bfloat16.
 """
 
 import itertools
@@ -9,7 +9,6 @@ from types import MethodType
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 
 def has_rows(cache) -> bool:
@@ -57,17 +56,3 @@ def compute_in_bfloat16(policy) -> None:
         autocast = torch.autocast(policy.device.type, torch.bfloat16)
         # bound to the module, so that a deep copy calls its own forward
         module.forward = MethodType(autocast(type(module).forward), module)
-
-
-def checkpoint_layers(policy) -> None:
-    """Have each layer keep only its input, and recompute the rest in the backward pass.
-    transformers itself would do so in training mode only, where dropout is on."""
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    def recomputed(layer: torch.nn.Module, *args, **kwargs):
-        settings = {"use_reentrant": False, "preserve_rng_state": False}
-        return checkpoint(type(layer).forward, layer, *args, **settings, **kwargs)
-
-    for layer in policy.modules():
-        if isinstance(layer, GradientCheckpointingLayer):
-            layer.forward = MethodType(recomputed, layer)

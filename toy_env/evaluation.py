@@ -26,10 +26,12 @@ class Evaluation:
     entropy: float  # nats per token, mean over all sampled tokens
 
     def metrics(self, rows: Sequence[int], task: ModuleType) -> dict:
-        """`rollout_metrics` of some of the problems, by their indices."""
-        correct = torch.from_numpy(self.correct[rows])
+        """`rollout_metrics` of some of the problems, by their indices, and the 95 % interval of
+        their accuracy."""
+        correct = self.correct[rows]
         chosen = self.rollout.groups(torch.tensor(rows), correct.shape[1])
-        return rollout_metrics(chosen, correct, task)
+        interval = {"interval": confidence_interval(correct.mean(axis=1))}
+        return rollout_metrics(chosen, torch.from_numpy(correct), task) | interval
 
 
 def held_out(task: ModuleType, problems: int, levels: Sequence[int]) -> list:
@@ -102,10 +104,10 @@ def held_out_report(
         of_sampled, of_greedy = sampled.metrics(rows, task), greedy.metrics(rows, task)
         accuracy[str(level)] = {
             "greedy": of_greedy["accuracy"],
-            "greedy_interval": confidence_interval(greedy.correct[rows].mean(axis=1)),
+            "greedy_interval": of_greedy["interval"],
             "greedy_worked": of_greedy["worked"],
             "sampled": of_sampled["accuracy"],
-            "sampled_interval": confidence_interval(sampled.correct[rows].mean(axis=1)),
+            "sampled_interval": of_sampled["interval"],
             "worked": of_sampled["worked"],
             "length": of_sampled["length"],
             "truncated": of_sampled["truncated"],
@@ -115,8 +117,8 @@ def held_out_report(
             if not sampled.correct[row, 0]:
                 only_one = task.reward(problem, f"#{problem.answer}") == 1
                 verdict = f"wrong, {problem.answer} expected" if only_one else "wrong"
-            shown = {"prompt": problem.prompt, "completion": sampled.texts[row][0]}
-            completions.append(shown | {"verdict": verdict})
+            text = sampled.texts[row][0]
+            completions.append({"prompt": problem.prompt, "completion": text, "verdict": verdict})
     report = {
         "samples": sampling["samples"],
         "temperature": sampling["temperature"],
@@ -137,18 +139,18 @@ def report_samples(report: dict, when: str) -> str:
     return "\n".join(lines)
 
 
-def report_table(before: dict, after: dict | None = None) -> str:
-    """Held-out accuracy by level with 95 % intervals as text: one report, or two side by side."""
-    reports = [before, after] if after else [before]
-    width = 18 * len(reports)
-    sampled = f"sampled, T = {before['temperature']:g}"
+def report_table(*reports: dict) -> str:
+    """Held-out accuracy by level with 95 % intervals as text: one report, or one before and one
+    after side by side."""
+    first, width = reports[0], 18 * len(reports)
+    sampled = f"sampled, T = {first['temperature']:g}"
     lines = [
-        f"Accuracy on {before['problems']} held-out problems, with 95 % intervals",
+        f"Accuracy on {first['problems']} held-out problems, with 95 % intervals",
         f"{'':6}{sampled:{width}}greedy",
     ]
-    if after:
+    if len(reports) == 2:
         lines.append(f"{'level':6}" + f"{'before':18}{'after':18}" * 2)
-    for level in before["accuracy"]:
+    for level in first["accuracy"]:
         line = f"{level:6}"
         for kind in ("sampled", "greedy"):
             for report in reports:

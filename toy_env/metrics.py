@@ -42,25 +42,19 @@ def rollout_metrics(rollout: Rollout, rewards: Tensor, task: ModuleType = arithm
     }
 
 
-def teaches(row: dict) -> bool:
-    """True if a batch had a group with both right and wrong completions, or, with groups of one, a
-    right completion. row: of the log."""
-    mixed = sum(row["groups_by_k"][1:-1])
-    return mixed > 0 or (len(row["groups_by_k"]) == 2 and row["accuracy"] > 0)
-
-
 def warn_if_silent(rows: list[dict]) -> None:
-    """Say so when the last two batches taught nothing, and again after every ten more."""
+    """Say so when every group of the last two batches was silent, and again after every ten more.
+    rows: of the log. Groups of one are not meant, they have no baseline."""
     silent = 0
     for row in reversed(rows):
-        if teaches(row):
+        if row["silent"] < 1 or len(row["groups_by_k"]) == 2:
             break
         silent += 1
     if silent % 10 == 2:
         tqdm.write(
-            f"the last {silent} batches had no group with both right and wrong completions, and a "
-            "group baseline learns nothing from such groups; try other --levels (easier ones if all "
-            "are wrong), another prompt (the task's INSTRUCTION), a larger --group_size"
+            f"in the last {silent} batches every group was all right or all wrong: with a group "
+            "baseline, such groups teach nothing; try other --levels (easier ones if all are "
+            "wrong), another prompt (the task's INSTRUCTION), or a larger --group_size"
         )
 
 

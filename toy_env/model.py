@@ -10,7 +10,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from toy_env.any_model import checkpoint_layers, compute_in_bfloat16
+from toy_env.any_model import compute_in_bfloat16
 
 BASE_MODEL = Path(__file__).parent / "base_model"
 # Two names of the switch; a chat template ignores those that it lacks.
@@ -31,17 +31,14 @@ def pick_device(name: str = "auto") -> torch.device:
     return torch.device(name)
 
 
-def load_policy(
-    model: str = "base", device="cpu", dtype: str = "float32", gradient_checkpointing: bool = False
-):
+def load_policy(model: str = "base", device="cpu", dtype: str = "float32"):
     """The model on `device`, and its tokenizer. `model` is "base", a folder, or a name on the hub.
 
-    The weights are float32. With dtype "bfloat16" the forward pass is computed under autocast. With
-    `gradient_checkpointing` each layer keeps only its input and is recomputed in the backward pass.
-    The model stays in evaluation mode during training: dropout would make the log-probabilities
-    that are trained differ from those that were sampled. Nothing that a model brings along is run:
-    no code of its own, and no weights but safetensors, because opening a pickle can run code.
-    Raises SystemExit if there is no such model.
+    The weights are float32. With dtype "bfloat16" the forward pass is computed under autocast. The
+    model stays in evaluation mode during training: dropout would make the log-probabilities that
+    are trained differ from those that were sampled. Nothing that a model brings along is run: no
+    code of its own, and no weights but safetensors, because opening a pickle can run code. Raises
+    SystemExit if there is no such model.
     """
     from huggingface_hub.utils import logging as hub_logging
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -68,8 +65,6 @@ def load_policy(
     policy = policy.to(device).eval()
     if dtype == "bfloat16":
         compute_in_bfloat16(policy)
-    if gradient_checkpointing:
-        checkpoint_layers(policy)
     return policy, tokenizer
 
 

@@ -44,10 +44,8 @@ def draw_curves(rows: list[dict], path: Path, title: str) -> None:
     """Write a picture of the panels that these rows of metrics.jsonl have numbers for."""
     from matplotlib.figure import Figure  # no start of a script should wait for it
 
-    panels = {}
-    for heading, lines in PANELS.items():
-        if any(set(lines) <= set(row) for row in rows):
-            panels[heading] = lines
+    logged = set().union(*rows)
+    panels = {heading: lines for heading, lines in PANELS.items() if set(lines) <= logged}
     columns, steps = math.ceil(len(panels) / 2), [row["step"] for row in rows]
     figure = Figure(figsize=(3.9 * columns, 5.8), layout="constrained")
     figure.suptitle(title)

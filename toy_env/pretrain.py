@@ -169,7 +169,7 @@ def train(config: Config) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     tokenizer = build_tokenizer()
     model = build_model(tokenizer)
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, betas=(0.9, 0.95))
-    bar = tqdm(range(1, config.steps + 1), desc="pretrain", dynamic_ncols=True)
+    bar = tqdm(range(1, config.steps + 1), desc="pretrain")
     for step in bar:
         decay = max(0.05, 1 - step / config.steps)
         optimizer.param_groups[0]["lr"] = config.learning_rate * min(1, step / 100) * decay

@@ -230,8 +230,8 @@ def completion_logps(
         ids = sequences(part)  # (b, S)
         unused = int(part.prompt_mask.sum(dim=1).min()) - 1  # outputs that predict only prompts
         used = ids.shape[1] - unused
-        logits = policy(input_ids=ids, use_cache=False, logits_to_keep=used).logits
-        logits = logits[:, -used:]  # some models ignore logits_to_keep
+        # The slice is for models that ignore logits_to_keep.
+        logits = policy(input_ids=ids, use_cache=False, logits_to_keep=used).logits[:, -used:]
         # The causal shift: the output at a position predicts the *next* token, so the last output
         # predicts nothing here.
         log_p, predicted = token_logps(logits[:, :-1], temperature), ids[:, unused + 1 :]

@@ -37,7 +37,6 @@ class RunConfig:
     levels: Sequence[int] = ()  # difficulties (arithmetic: 1 to 4 operations); none given: all
     model: str = "base"  # base, a folder, or a model on the Hugging Face hub
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the forward pass; weights stay float32
-    gradient_checkpointing: bool = False  # save memory: recompute each layer in the backward pass
     max_tokens_per_pass: int = 16_384  # lower it to save memory; the gradient is unchanged
     run_dir: str = ""  # by default runs/SCRIPT-SEED, numbered if that exists
     resume: bool = False  # continue the run in --run_dir from its last save
@@ -106,7 +105,6 @@ class Run:
             "max_new_tokens": config.max_new_tokens,
             "temperature": config.temperature,
         }
-        self.completions = 0  # sampled in training so far
         self.rows = []  # of metrics.jsonl
         self.recorded = {}  # numbers of the step's updates, by name
         torch.manual_seed(config.seed)  # for weights that a script initializes, such as a critic's
@@ -130,13 +128,11 @@ class Run:
         else:
             self.before, _ = held_out_report(self.policy, tokenizer, self.problems, **self.sampling)
             print(report_samples(self.before, "before") + "\n")
-        lines = [json.dumps(row) + "\n" for row in self.rows]  # without those after the last save
-        (self.path / "metrics.jsonl").write_text("".join(lines), "utf-8")
+        self.write_rows(self.rows, "w")  # without those after the last save
         self.bar = tqdm(
             desc=self.name,
             initial=len(self.rows),
             total=self.config.steps,
-            leave=False,
             bar_format="{desc} {n_fmt}/{total_fmt} |{bar}| {elapsed}<{remaining}{postfix}",
         )
         return len(self.rows) + 1
@@ -172,8 +168,8 @@ class Run:
 
     def log(self, step: int, rollout: Rollout, rewards: torch.Tensor) -> None:
         """End a step: write its row, evaluate and save when it is time. rewards: (P, G)."""
-        self.completions += len(rollout)
-        row = {"step": step, "completions": self.completions, "sampled": len(rollout)}
+        before = self.rows[-1]["completions"] if self.rows else 0
+        row = {"step": step, "completions": before + len(rollout), "sampled": len(rollout)}
         row |= rollout_metrics(rollout, rewards, self.task)
         row |= step_metrics(self.recorded)
         row |= {"seconds": round(time.perf_counter() - self.started, 3), "held_out": None}
@@ -183,18 +179,22 @@ class Run:
         self.rows.append(row)
         self.recorded = {}
         warn_if_silent(self.rows)
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        self.write_rows([row], "a")
         shown = "acc {accuracy:.2f} len {length:.1f} silent {silent:.2f} entropy {entropy:.3f}"
         self.bar.set_postfix_str(shown.format(**row), refresh=False)
         self.bar.update()
         if step % self.config.save_every == 0 or step == self.config.steps:
             self.save()
 
+    def write_rows(self, rows: list[dict], mode: str) -> None:
+        """Write rows of metrics.jsonl, anew ("w") or at its end ("a")."""
+        with (self.path / "metrics.jsonl").open(mode, encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+
     def save(self) -> None:
         """Write state.tmp, then rename it: an interrupted save leaves the last one whole."""
         saved = {name: part.state_dict() for name, part in self.state.items()}
-        saved["log"] = {"rows": self.rows, "completions": self.completions, "before": self.before}
+        saved |= {"rows": self.rows, "before": self.before}
         torch.save(saved, self.path / "state.tmp")
         (self.path / "state.tmp").replace(self.path / "state.pt")
 
@@ -203,12 +203,10 @@ class Run:
         saved = torch.load(self.path / "state.pt", map_location=self.device, weights_only=True)
         for name, part in self.state.items():
             part.load_state_dict(saved[name])
-        log = saved["log"]
-        self.rows, self.completions, self.before = log["rows"], log["completions"], log["before"]
+        self.rows, self.before = saved["rows"], saved["before"]
 
     def finish(self) -> dict:
         """Evaluate again, print the table, and write checkpoint/, curves.png and results.json."""
-        self.bar.leave = True
         self.bar.close()
         after, _ = held_out_report(self.policy, self.tokenizer, self.problems, **self.sampling)
         results = {"before": self.before, "after": after}
