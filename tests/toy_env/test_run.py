@@ -22,6 +22,7 @@ from algorithms import dapo, reinforce
 from toy_env.arithmetic import held_out_problems
 from toy_env.model import BASE_MODEL
 from toy_env.plots import draw_curves
+from toy_env.run import Run
 
 SMALL = {"steps": 4, "prompts_per_step": 4, "group_size": 4, "max_new_tokens": 24}
 SMALL |= {"eval_problems": 2, "levels": (1, 2), "device": "cpu"}
@@ -142,23 +143,33 @@ def test_curves_show_what_they_name(tmp_path, monkeypatch):
 # Settings
 
 
-def test_a_folder_in_the_home_folder(train, monkeypatch, tmp_path):
+def test_a_folder_in_the_home_folder(monkeypatch, tmp_path):
     """The shell leaves the ~ in --run_dir=~/run, at the start and when the run is resumed."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    train(reinforce, run_dir="~/run", steps=1)
-    assert len(train(reinforce, run_dir="~/run", steps=2, resume=True)) == 2
+    for resume in (False, True):
+        config = reinforce.Config(run_dir="~/run", resume=resume, device="cpu")
+        assert Run("script.py", config).make_folder() == tmp_path / "run"
 
 
 def test_evaluating_along_the_way(tmp_path, no_curves):
     """Changes nothing else."""
-    two, none = (SMALL | {"run_dir": str(tmp_path / str(n)), "eval_every": n} for n in (2, 0))
+    short = SMALL | {"steps": 2}
+    two, none = (short | {"run_dir": str(tmp_path / str(n)), "eval_every": n} for n in (2, 0))
     results = reinforce.train(reinforce.Config(**two))
     reinforce.train(reinforce.Config(**none))
     rows = metrics(tmp_path / "2")
     held_out = [row["held_out"] for row in rows]
-    assert [value is None for value in held_out] == [True, False, True, False]
+    assert [value is None for value in held_out] == [True, False]
     assert held_out[-1] == results["after"]["accuracy"]["all"]["sampled"]
     assert [row | {"held_out": None} for row in rows] == metrics(tmp_path / "0")
+
+
+def test_every_seed_and_step_has_draws_of_its_own():
+    draws = set()
+    for seed, step in ((0, 1), (0, 2), (1, 1), (1, 2)):
+        _, generator = Run("script.py", reinforce.Config(seed=seed, device="cpu")).seeded(step)
+        draws.add(torch.rand(1, generator=generator).item())
+    assert len(draws) == 4
 
 
 @pytest.mark.parametrize("place", ["loss", "logits"])
