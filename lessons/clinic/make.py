@@ -1,13 +1,17 @@
 """The clinic's runs: every bug and every harmless change of lessons/clinic, applied to a copy of
 the tree, and healthy runs of all scripts.
 
-    python lessons/clinic/make.py               all runs, 45 minutes; print the tables
+    python lessons/clinic/make.py --table       print all signs of the committed runs
+    python lessons/clinic/make.py               all runs, 45 minutes; print their signs
     python lessons/clinic/make.py --seeds 1     one seed of each, a quarter of an hour
-    python lessons/clinic/make.py --publish     also write results, benchmark, page, pictures
+    python lessons/clinic/make.py --publish     also write results, benchmark and pictures
 
 A run is grpo.py at its defaults, but with fewer held-out problems, no picture, and no check of the
 first minibatch, which would stop some. Ten healthy seeds make the band. Patches have other seeds,
-and so have further healthy runs.
+and so have further healthy runs. A printed sign is a metric, the side on which it leaves the band,
+and the step by which it has in all seeds, the earliest first. Differences are from healthy runs of
+the same seeds, in points, with 95 % t intervals, not corrected: of the accuracy at the end, and of
+the mean reward over training.
 """
 
 import gzip
@@ -26,15 +30,7 @@ import numpy as np
 from algorithms import grpo
 from lessons.clinic import signs
 from lessons.clinic.logs import TRL
-from lessons.experiments.harness.grid import (
-    Grid,
-    GridConfig,
-    change,
-    compact,
-    markdown,
-    rounded,
-    write_pages,
-)
+from lessons.experiments.harness.grid import Grid, GridConfig, change, compact, rounded
 from lessons.experiments.harness.paired import difference
 from toy_env import arithmetic
 from toy_env.evaluation import evaluate, held_out
@@ -54,6 +50,7 @@ LEFT_OUT = {"metrics": "check_ratio", "plots": "draw_curves"}  # by module of to
 @dataclass
 class Config(GridConfig):
     seeds: int = 4  # seeds of every bug and control
+    table: bool = False  # make no runs, print the signs of the committed ones
 
 
 @dataclass(frozen=True)
@@ -159,13 +156,14 @@ def summary(runs: list[dict]) -> dict:
 
 
 def table(data: dict) -> str:
-    """The table of the page."""
-    rows = []
+    """The class of each patch, its differences from healthy runs and its signs."""
+    text = ""
     for name, patch in data["patches"].items():
-        gaps = change(patch["accuracy"]), change(patch["reward"])
-        marks = [f"`{metric}` {side} {step}" for step, side, metric in patch["signs"]]
-        rows.append([f"[{name}]({name}.diff)", patch["class"] or "", *gaps, ", ".join(marks)])
-    return markdown(["", "class", "accuracy, points", "reward, points", "leaves the band"], rows)
+        gaps = f"accuracy {change(patch['accuracy'])}, reward {change(patch['reward'])}"
+        text += f"{name} ({patch['class'] or 'control'}): {gaps}\n"
+        marks = [f"{metric} {side} {step}" for step, side, metric in patch["signs"]]
+        text += f"    {', '.join(marks) or 'no metric leaves the band'}\n"
+    return text
 
 
 def benchmark(runs: list[dict]) -> str:
@@ -191,6 +189,8 @@ def benchmark(runs: list[dict]) -> str:
 
 def main(config: Config) -> None:
     """Make the runs that are missing, and with --publish write the results."""
+    if config.table:
+        return print(table(json.loads(signs.RESULTS.read_text("utf-8"))))
     grid = Grid(config, "clinic")
     runs = runs_of(config.seeds)
     data = summary(grid.run(train, runs))
@@ -200,7 +200,6 @@ def main(config: Config) -> None:
     text = benchmark(grid.run(train, [run for run in runs if run.seed == BAND] + OTHERS))
     (signs.HERE / "benchmark.jsonl.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
     signs.RESULTS.write_text(compact(data, 2) + "\n", "utf-8")
-    write_pages({signs.HERE / "TABLES.md": {"patches": table(data)}})
     results, page = signs.results(), (signs.HERE / "README.md").read_text("utf-8")
     for metrics, names, file in re.findall(r"!\[(.*) of (.*)\]\((.*)\)", page):  # its pictures
         shown = {name: results["curves"][name] for name in names.split(", ")}

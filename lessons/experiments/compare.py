@@ -18,9 +18,9 @@ Experiments:
     sampling     pass@k and majority@k of the base model and of the ladder's five after `shared`
 
 When all runs are made, their numbers replace those in the committed results.json, and the tables
-are printed: those of README.md in this folder, and one of the front page. `no_kl` and `matched` are
-columns of the table of `shared`. With --publish results.json and the pages are written, and the
-figures go to figures/. Statistics need `pip install -e '.[stats]'`.
+are printed: those of README.md in this folder. `no_kl` and `matched` are columns of the table of
+`shared`. With --publish results.json and the page are written, and the figures go to figures/.
+Statistics need `pip install -e '.[stats]'`.
 """
 
 import json

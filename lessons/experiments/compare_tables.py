@@ -13,7 +13,7 @@ from lessons.experiments.harness import grid, paired
 from lessons.experiments.harness.grid import cell, markdown, short
 
 RESULTS = Path(__file__).parent / "results.json"
-README, FRONT = RESULTS.parent / "README.md", RESULTS.parents[2] / "README.md"
+README = RESULTS.parent / "README.md"
 FIGURES = RESULTS.parent / "figures"
 LADDER = {
     "REINFORCE": "reinforce",
@@ -133,17 +133,9 @@ def budget_of(results: dict) -> str:
     return f"at {next(iter(results['arms'].values()))['budget']:,} completions"
 
 
-BOTH = ("without KL", "against GRPO", "as it stands", "against GRPO")
-
-
 def accuracy(results: dict, arm: str) -> list[str]:
     """The accuracy of an arm, and its difference from the arm that it is compared with, if any."""
     return [cell(results["arms"][arm]["at_budget"]), "".join(map(change, gaps_of(results, arm)))]
-
-
-def against_both(results: dict, arm: str) -> list[str]:
-    """`accuracy` without a KL term, then as the scripts stand."""
-    return accuracy(results["no_kl"], arm) + accuracy(results["shared"], arm)
 
 
 def headline(results: dict) -> str:
@@ -158,14 +150,11 @@ def headline(results: dict) -> str:
             at_equal_length = f"{1e4 * rate:g}e-4"
             if rate != shared[arm]["learning_rate"]:
                 at_equal_length += f": {accuracy(results['matched'], arm)[1]}"
-        rows.append([arm, *against_both(results, arm), at_equal_length])
-    table = markdown(["script", *BOTH, "at equal update length"], rows)
+        both = accuracy(results["no_kl"], arm) + accuracy(results["shared"], arm)
+        rows.append([arm, *both, at_equal_length])
+    header = ["script", "without KL", "against GRPO", "as it stands", "against GRPO"]
+    table = markdown([*header, "at equal update length"], rows)
     return f"{table}\n\n{note(results['no_kl'])} As they stand: {note(results['shared'])}"
-
-
-def summary_table(results: dict) -> str:
-    """The table of the front page: the ladder in `no_kl` and in `shared`."""
-    return markdown(["script", *BOTH], [[arm, *against_both(results, arm)] for arm in LADDER])
 
 
 def steps_of(results: dict) -> list[list[str]]:
@@ -263,4 +252,4 @@ def texts(results: dict) -> dict[Path, dict[str, str]]:
     own = {"headline": headline(results)}
     for name, table in TABLES.items():
         own[name] = f"{table(results[name])}\n\n{note(results[name])}"
-    return {README: own, FRONT: {"summary": summary_table(results)}}
+    return {README: own}

@@ -433,11 +433,6 @@ def verdicts(runs: list[dict]) -> str:
     return grid.verdict_table(grid.judge(predictions))
 
 
-def texts() -> dict[Path, dict[str, str]]:
-    """The text of the page of results, for `grid.write_pages`."""
-    return {Path(__file__).parent / "README.md": {"erring": verdicts(grid.load_runs(RESULTS))}}
-
-
 def runs_of(seeds: int) -> list[Run]:
     """All runs, seed by seed."""
     runs = []

@@ -1,6 +1,7 @@
-"""The pages with committed numbers, README.md beside this file and the front page, anew:
+"""Write the committed numbers into the pages again, and print the predictions of erring.py with
+their outcomes, which no page shows:
 
-python lessons/experiments/write_pages.py
+    python lessons/experiments/write_pages.py
 """
 
 from lessons.experiments import (
@@ -11,9 +12,10 @@ from lessons.experiments import (
     real_model,
     real_scores,
 )
-from lessons.experiments.harness.grid import write_pages
+from lessons.experiments.harness.grid import load_runs, write_pages
 
 if __name__ == "__main__":
     write_pages(compare_tables.texts(compare_tables.load()))
-    for part in (bench_speed, baselines_tables, erring, real_scores, real_model):
+    for part in (bench_speed, baselines_tables, real_scores, real_model):
         write_pages(part.texts())
+    print(erring.verdicts(load_runs(erring.RESULTS)))

@@ -48,7 +48,7 @@ DESCRIPTION = (
     "or two algorithms side by side, with the push on every token."
 )
 PUBLISHED = """<meta property="og:url" content="{0}group.html">
-<meta property="og:image" content="{0}lessons/page/training.gif">
+<meta property="og:image" content="{0}lessons/experiments/figures/push.png">
 <meta name="twitter:card" content="summary_large_image">"""
 # The model's tensors in the order in which the page holds them
 TENSORS = ["model.embed_tokens.weight", "model.norm.weight"]

@@ -4,6 +4,8 @@ GRPOTrainer samples from the shipped base model, trains on the rows and logs the
 its options with its own configuration, the rows with its own dataset, and calls the function that
 it has loaded itself. verl samples on GPUs only: here the base model stands in for the server that
 it asks for tokens.
+
+Broken on purpose: rows, rewards or the environment handed over in another form.
 """
 
 import asyncio

@@ -1,5 +1,9 @@
 """The clinic: every patch applies and changes little, bands and signs by hand, and what the command
-says of a log."""
+says of a log.
+
+Broken on purpose: a patch that does not apply or changes too much; bands without the mean's own
+error; signs of two steps, on either side, or of too few seeds; unpaired seeds.
+"""
 
 import json
 import re
@@ -9,7 +13,6 @@ import pytest
 
 from lessons.clinic import __main__ as command
 from lessons.clinic import make, signs
-from lessons.experiments.harness.grid import into_page
 
 PATCHES = signs.patches()
 CLASSES = "scoring sampler verifier grouping advantage loss normaliser mask KL optimizer data"
@@ -109,8 +112,8 @@ def test_the_summary_of_made_up_runs(published):
     assert patches["kl_sign"]["signs"] == [[1, "high", "kl"]] and published["alarms"] == [0] * 5
     assert patches["tiled"]["accuracy"]["difference"] == pytest.approx(-0.1)
     table = make.table(published)
-    assert "| [kl_sign](kl_sign.diff) | KL | +0.0 | +0.0 | `kl` high 1 |" in table
-    assert "| [tiled](tiled.diff) | grouping | −10.0 | +0.0 |  |" in table
+    assert "kl_sign (KL): accuracy +0.0, reward +0.0\n    kl high 1\n" in table
+    assert "tiled (grouping): accuracy −10.0, reward +0.0\n    no metric" in table
 
 
 def test_signs_that_all_seeds_share():
@@ -120,13 +123,10 @@ def test_signs_that_all_seeds_share():
 
 
 def test_the_page_shows_what_is_committed():
-    page = (signs.HERE / "TABLES.md").read_text("utf-8")
     data = json.loads(signs.RESULTS.read_text("utf-8"))
     assert data["settings"] == json.loads(json.dumps(make.ACTING))
-    shown = into_page(page, {"patches": make.table(data)})
-    assert shown == page, "run python lessons/clinic/make.py --publish"
     page = (signs.HERE / "README.md").read_text("utf-8")
-    assert all(f"({name}.diff)" in page for name in PATCHES) and len(page.split()) <= 2300
+    assert all(f"({name}.diff)" in page for name in PATCHES)
     pictures = set(re.findall(r"!\[.* of .*\]\(figures/(.*)\)", page))
     assert pictures == {path.name for path in signs.HERE.glob("figures/*")}
 

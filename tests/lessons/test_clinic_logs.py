@@ -1,5 +1,9 @@
 """Logs as they come: other spacings, types, names and programs; what the rules say of each kind of
-trouble, and that they leave healthy runs alone."""
+trouble, and that they leave healthy runs alone.
+
+Broken on purpose: a log of another spacing, name, type or program; a healthy log accused; a
+consequence named beside its cause.
+"""
 
 import json
 from functools import partial

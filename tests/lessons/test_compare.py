@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import metrics
+from conftest import ROOT, metrics
 from test_grid import one_by_one, with_stats
 from test_staleness import batch
 
@@ -22,15 +22,13 @@ from lessons.experiments import (
     compare,
     compare_figures,
     compare_tables,
-    erring,
-    grid,
-    paired,
     real_model,
     real_scores,
     update_norm,
 )
 from lessons.experiments.compare import Arm, Config, Run, summary
-from lessons.experiments.compare_tables import FRONT, README
+from lessons.experiments.compare_tables import README
+from lessons.experiments.harness import grid, paired
 from lessons.experiments.losses import averaged_as_grpo, over_mixed
 from toy_env.model import load_policy
 
@@ -289,12 +287,12 @@ def test_samplings_are_compared_problem_by_problem(monkeypatch):
 
 
 @with_stats
-@pytest.mark.parametrize("page", [README, FRONT, real_scores.PAGE], ids=["own", "front", "real"])
+@pytest.mark.parametrize("page", [README, real_scores.PAGE], ids=["own", "real"])
 def test_the_pages_show_the_committed_numbers(page):
     """python lessons/experiments/write_pages.py writes them."""
     text = page.read_text("utf-8")
     pages = [compare_tables.texts(compare_tables.load())]
-    parts = bench_speed, baselines_tables, erring, real_scores, real_model
+    parts = bench_speed, baselines_tables, real_scores, real_model
     pages += (part.texts() for part in parts)
     for texts in pages:
         assert grid.into_page(text, texts.get(page, {})) == text
@@ -333,10 +331,10 @@ def test_every_interval_in_the_text_is_that_of_a_comparison():
         comparisons.append(baselines_tables.difference(learned, row, other, column))
     comparisons.append(paired.difference(*(sizes[G][-1]["seeds"] for G in (2, 8))))
     known = {points(c, scale) for c in comparisons if c["interval"] for scale in (100, -100, 1, -1)}
-    lines = (README.read_text("utf-8") + FRONT.read_text("utf-8")).splitlines()
+    lines = README.read_text("utf-8").splitlines()
     text = " ".join(line for line in lines if not line.startswith("|"))
     shown = re.findall(r"[−\d.]+ \[[−\d.]+, [−\d.]+\]", text)
-    assert len(shown) > 8 and [each for each in shown if each not in known] == []
+    assert shown and [each for each in shown if each not in known] == []
 
 
 def test_the_conclusions_of_the_pages_follow_from_the_comparisons():
@@ -364,7 +362,7 @@ def test_the_conclusions_of_the_pages_follow_from_the_comparisons():
     without_kl, with_kl = results["no_kl"]["arms"], results["shared"]["arms"]
     costs = without_kl["GRPO"]["at_budget"]["mean"] - with_kl["GRPO"]["at_budget"]["mean"]
     gain = results["ablation"]["comparisons"][-1]["difference"]
-    tags = (FRONT.parent / "algorithms/TAGS.md").read_text("utf-8")
+    tags = (ROOT / "algorithms/TAGS.md").read_text("utf-8")
     assert f"costs {100 * costs:.1f} points" in tags
     assert f"worth {100 * gain:.1f} points" in tags
     assert max(without_kl, key=lambda arm: without_kl[arm]["at_budget"]["mean"]) == "GRPO"

@@ -1,4 +1,8 @@
-"""The harness of the experiments: runs that are kept and continued, and statistics by hand."""
+"""The harness of the experiments: runs that are kept and continued, and statistics by hand.
+
+Broken on purpose: differences that are not paired, intervals too narrow, p values not corrected; a
+finished run made again or lost.
+"""
 
 import os
 import signal

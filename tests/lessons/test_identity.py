@@ -2,6 +2,9 @@
 policy has moved.
 
 Published numbers: test_published.py. The identity at ratio 1: test_group_methods.py.
+
+Broken on purpose: sigma with ddof 1, a biased estimate of the silent rate, class variances
+exchanged.
 """
 
 import itertools

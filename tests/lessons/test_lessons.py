@@ -1,5 +1,8 @@
 """The lessons: each source runs, each check accepts the solution and names the usual mistakes, and
-each notebook is built from its source."""
+each notebook is built from its source.
+
+Broken on purpose: a notebook that is not built from its source, a check that passes a wrong answer.
+"""
 
 import math
 import re

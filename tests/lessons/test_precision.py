@@ -1,5 +1,9 @@
 """bfloat16, recomputed layers, small passes and no reference policy: each saves memory or time and
-changes nothing else."""
+changes nothing else.
+
+Broken on purpose: bfloat16 weights in place of autocast, copies that call the original, layers and
+passes that keep their activations, a reference policy without a KL.
+"""
 
 import copy
 from collections.abc import Callable

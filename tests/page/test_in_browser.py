@@ -1,6 +1,11 @@
 """lessons/group.html and the site in a real browser: the page's model against torch, its numbers
 against the scripts, a step, strips, switches, sliders, the widths of a phone and of a desk. Skipped
-without playwright and Chromium."""
+without playwright and Chromium.
+
+Broken on purpose: the model, the verifier, every formula, what a step did to a token, any step of a
+strip, a second strip, switches and their reasons, the address, and what is shown, focused, moved or
+cut off.
+"""
 
 import json
 import random

@@ -1,4 +1,9 @@
-"""The training on lessons/group.html in Chromium: whole steps against the scripts, workers."""
+"""The training on lessons/group.html in Chromium: whole steps against the scripts, workers.
+
+Broken on purpose: a part of a gradient missing, scores one position late, prompts of a group mixed
+up, a part of a minibatch lost, warm-up, clip or Adam's epsilon in another place, silent groups
+kept, a loss of another algorithm.
+"""
 
 import base64
 

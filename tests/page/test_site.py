@@ -66,15 +66,15 @@ def tiny(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "LESSONS", tmp_path / "lessons")
     monkeypatch.setattr(website, "ladder", lambda root, linked: "")
     source = tmp_path / "lessons/workshop/src/01_x.py"
-    notebook = build.notebook_of(source)
-    for cell in notebook.cells:
+    built = build.notebook_of(source)
+    for cell in built.cells:
         if "show(" in cell.source or "knob(" in cell.source:
             text = notebook.WITH_SLIDERS if "knob(" in cell.source else "a figure"
             data = {"image/png": PIXEL, "text/plain": text}
             cell.outputs = [nbformat.v4.new_output("display_data", data)]
         if "print(" in cell.source:
             cell.outputs.append(nbformat.v4.new_output("stream", text="two\n"))
-    nbformat.write(notebook, tmp_path / "lessons/01_x.ipynb")
+    nbformat.write(built, tmp_path / "lessons/01_x.ipynb")
     return source, tmp_path / "lessons/html"
 
 

@@ -20,7 +20,7 @@ TEMPLATES = Environment(
     loader=FileSystemLoader(ROOM), autoescape=True, trim_blocks=True, keep_trailing_newline=True
 )
 GROUP = "lessons/group.html"  # a page already
-PICTURES = (".png", ".svg", ".gif")
+PICTURES = (".png", ".svg")
 BEFORE_SIGN = "[=,([;]|&#x(?:0003[CDE]|0226[45]|02192|0002C|00028|0005B);"
 # Patterns in the output of latex2mathml, and replacements that browsers show as TeX does
 AS_IN_TEX = {

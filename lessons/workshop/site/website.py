@@ -108,12 +108,12 @@ class LessonPage:
         """The page, with links to its neighbours. The notebook's last cell, which has no source,
         links to other notebooks and is left out."""
         cells = sources.read_cells(self.source)
-        notebook = nbformat.read(build.notebook_path(self.source), as_version=4)
+        built = nbformat.read(build.notebook_path(self.source), as_version=4)
         before, after = sources.neighbours(self.source)
         return page(
             f"{self.source.stem}.html",
             sources.heading(self.source),
-            "".join(map(self.cell, cells, notebook.cells)),
+            "".join(map(self.cell, cells, built.cells)),
             "lesson.html",
             minutes=cells[0].note,
             before=before,
@@ -177,8 +177,8 @@ def is_picture(output: nbformat.NotebookNode) -> bool:
 
 
 def index() -> str:
-    """The first page: where to go, and the lessons as lessons/README.md lists them, with the time
-    that each needs."""
+    """The first page: the README up to its first section, where to go, and the lessons as
+    lessons/README.md lists them, with the time that each needs."""
 
     def with_minutes(line: re.Match) -> str:
         source = sources.LESSONS / f"workshop/src/{line[2]}.py"
@@ -187,10 +187,14 @@ def index() -> str:
         return f'{line[1]} <span class="minutes">{minutes}</span>{claim}'
 
     text = (sources.LESSONS / "README.md").read_text(encoding="utf-8")
-    shelves = "".join(re.findall(r"^## .+\n\n(?:- \[\d.+\n)+", text, flags=re.MULTILINE))
-    shelves = re.sub(r"(- \[.+\]\((\w+)\.ipynb\)): (.+)", with_minutes, shelves)
+    item = r"- \[\d.+\n(?:  .+\n)*"  # wrapped lines are indented
+    shelves = "".join(re.findall(rf"^## .+\n\n(?:{item})+", text, flags=re.MULTILINE))
+    shelves = re.sub(r"(- \[.+\]\((\w+)\.ipynb\)):\s+(.+(?:\n  .+)*)", with_minutes, shelves)
     lessons = Renderer("lessons/README.md", set(), "index.html").to_html(shelves)
-    return page("index.html", "sigma-ladder", filled("index.html", lessons=lessons))
+    readme = (sources.LESSONS.parent / "README.md").read_text(encoding="utf-8")
+    opening = Renderer("README.md", set(), "index.html").to_html(readme.partition("\n## ")[0])
+    body = filled("index.html", opening=opening, lessons=lessons)
+    return page("index.html", "sigma-ladder", body)
 
 
 def main(config: Config) -> None:

@@ -230,7 +230,7 @@ def share(p, G):
 # | 240 batches, arithmetic | {=late_gap("arithmetic")} |
 # | 240 batches, expressions | {=late_gap("expressions")} |
 #
-# And on the [front page](../README.md#results), at GRPO's rate and a quarter of its updates, REINFORCE ends 1.1 [0.1, 2.1] points *below* GRPO.
+# And in [the comparison of scripts](experiments/README.md), at GRPO's rate and a quarter of its updates, REINFORCE ends 1.1 [0.1, 2.1] points *below* GRPO.
 #
 # ## One knob between the two rules
 #

@@ -1,0 +1,39 @@
+"""The README's figures draw what the scripts compute and what was measured."""
+
+import numpy as np
+import pytest
+import torch
+
+from algorithms import dapo, dr_grpo, grpo
+from lessons.experiments import compare_tables, front_figures
+
+
+def drawn(figure, label: str) -> list[tuple[float, float]]:
+    """The points with this label."""
+    lines = [line for line in figure.axes[0].lines if line.get_label() == label]
+    return [point for line in lines for point in zip(*line.get_data())]
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "power"), [("GRPO", grpo, 1), ("Dr. GRPO", dr_grpo, 2), ("DAPO", dapo, 1)]
+)
+def test_the_push_of_a_group_is_that_of_the_script(name, script, power):
+    """Its height is sigma or its square, and the weight that the script's advantages give to the
+    mean score of the right completions, and to that of the wrong ones with a minus."""
+    points = drawn(front_figures.push(), name)
+    assert [k for k, _ in points] == list(range(1, 8) if script is dapo else range(9))
+    for k, height in points:
+        rewards = np.array([[1.0] * k + [0.0] * (8 - k)])
+        assert height == pytest.approx(rewards.std() ** power)
+        advantages = script.compute_advantages(rewards=torch.tensor(rewards)).numpy()
+        assert height == pytest.approx((rewards * advantages).mean())
+        assert height == pytest.approx(-((1 - rewards) * advantages).mean())
+
+
+def test_the_scores_are_the_committed_ones():
+    results = compare_tables.load()
+    figure = front_figures.scores(results)
+    for arm in compare_tables.LADDER:
+        numbers = [results[name]["arms"][arm]["at_budget"] for name in ("shared", "no_kl")]
+        expected = {100 * x for of_arm in numbers for x in (of_arm["mean"], *of_arm["interval"])}
+        assert {x for x, _ in drawn(figure, arm)} == expected
