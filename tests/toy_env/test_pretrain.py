@@ -2,7 +2,7 @@
 
 import hashlib
 import random
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from conftest import python
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lessons.experiments import slips
-from toy_env import expressions, pretrain
+from toy_env import pretrain
 from toy_env.arithmetic import LEVELS, extract_answer, sample_problems
 from toy_env.model import BASE_MODEL
 from toy_env.tasks import TASKS, base_model, load_task
@@ -57,18 +57,6 @@ def test_the_student_is_sloppy():
         share = len(worked) / len(worked + direct)
         assert share == pytest.approx(pretrain.WORKED[level], abs=0.04)
         assert np.mean(worked) > 0.9 > 0.7 > np.mean(direct)
-
-
-def test_the_student_of_expressions():
-    """He is right with probability (last digit + 1/2) / 10, in any of 98 ways; otherwise he repeats
-    the number."""
-    rng = random.Random(0)
-    for target in (37, 99):
-        problem = expressions.Problem(target)
-        said = Counter(pretrain.demonstrate_expression(problem, rng) for _ in range(5_000))
-        wrong = said.pop(f"#{target}")
-        assert len(said) == 98 and all(expressions.reward(problem, text) for text in said)
-        assert abs(1 - wrong / 5_000 - (target % 10 + 0.5) / 10) < 0.03
 
 
 def test_a_task_may_bring_its_student_along(spy):

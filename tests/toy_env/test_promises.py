@@ -104,7 +104,8 @@ AT_THE_END = pytest.param("at the end", marks=pytest.mark.slow)
 @pytest.mark.parametrize("moment", ["in a save", AT_THE_END])
 def test_killed_and_resumed(moment, run, monkeypatch):
     """It ends like a run that nothing disturbed, bit for bit, and its log has each step once, even
-    if the last line was written by half."""
+    if the last line was written by half. Broken on purpose: a save written in place, rows kept that
+    are later than the save."""
     save = torch.save
 
     def save_half_of_the_second(state, path) -> None:
@@ -157,7 +158,8 @@ def test_ctrl_c_before_the_run(run, monkeypatch):
 
 def test_a_new_folder_and_the_same_numbers(tmp_path, monkeypatch, no_curves):
     """Without --run_dir a run makes its own folder, and the same seed gives the same metrics. One
-    Config serves for several runs, as in a notebook's cell that is run again."""
+    Config serves for several runs, as in a notebook's cell that is run again. Broken on purpose: a
+    run that writes into its Config."""
     monkeypatch.chdir(tmp_path)
     config = reinforce.Config(**SMALL | {"steps": 2})
     settings = copy.deepcopy(vars(config))

@@ -70,7 +70,9 @@ def decode(folder: Path, **settings) -> np.ndarray:
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_the_checkpoint_answers_as_results_json_says(when, trained):
     """Whoever loads checkpoint/ finds the accuracies that the report calls `after`, greedy ones
-    exactly and sampled ones up to chance; the shipped base has those called `before`."""
+    exactly and sampled ones up to chance; the shipped base has those called `before`. Broken on
+    purpose: the base saved as the checkpoint, a greedy column that is sampled, the columns
+    exchanged, `before` twice, an evaluation at another temperature."""
     folder = BASE_MODEL if when == "before" else trained.folder / "checkpoint"
     report = trained.reports[when]["accuracy"]["all"]
     right, worked = decode(folder, do_sample=False).mean(axis=1)
@@ -89,7 +91,8 @@ def test_a_run_of_a_few_seconds_learns(trained):
 
 
 def test_a_checkpoint_can_be_trained_further(trained, train, tmp_path):
-    """As --model of another script, whose report `before` is the old one's `after`."""
+    """As --model of another script, whose report `before` is the old one's `after`. Broken on
+    purpose: --model ignored."""
     train(reinforce, **HOT | {"steps": 1, "model": str(trained.folder / "checkpoint")})
     reports = json.loads((tmp_path / "run/results.json").read_text("utf-8"))
     assert reports["before"] == trained.reports["after"]
@@ -123,8 +126,8 @@ CURVES = {  # words of a curve's label, or of its panel's heading: the metric th
 
 
 def test_curves_show_what_they_name(tmp_path, monkeypatch):
-    """Each curve of curves.png has the numbers of the metric that its label names, at their
-    steps."""
+    """Each curve of curves.png has the numbers of the metric that its label names, at their steps.
+    Broken on purpose: the lengths of right and wrong completions exchanged."""
     rows = [{"step": s} | {n: i + s / 10 for i, n in enumerate(CURVES.values())} for s in (3, 4)]
     figures = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
