@@ -27,6 +27,7 @@ WITH_KL = [grpo, dr_grpo, rloo, maxrl, batch_sigma, gspo]
 WITH_SIGMA = [grpo, dapo, gspo, cispo]
 WITH_TOKEN_MEAN = [ppo, dapo, cispo]
 WITH_DYNAMIC_SAMPLING = [dapo, cispo]
+TRAINED = [dapo, pytest.param(cispo, marks=pytest.mark.slow)]  # of these
 GROUP_SIZES = [2, 3, pytest.param(4, marks=pytest.mark.slow)]
 
 
@@ -382,7 +383,7 @@ def train_on_verdicts(train, spy, monkeypatch, tokenizer):
     return train_script
 
 
-@pytest.mark.parametrize("script", WITH_DYNAMIC_SAMPLING)
+@pytest.mark.parametrize("script", TRAINED)
 @pytest.mark.parametrize(
     "settings", [{}, {"overlong_buffer": 24}, {"max_draws": 1}, {"dynamic_sampling": False}]
 )
@@ -431,7 +432,7 @@ def test_dynamic_sampling_stops_at_max_draws(train_on_verdicts):
     assert ["loss" in row for row in rows] == [True, False, True]
 
 
-@pytest.mark.parametrize("script", [dapo, pytest.param(cispo, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("script", TRAINED)
 def test_overlong_filtering(script, train_on_verdicts, spy):
     """Truncated completions are taken out of the loss."""
     passes, losses = spy(script, "completion_logps"), spy(script, "policy_loss")

@@ -55,9 +55,9 @@ def test_level_1_is_drawn_uniformly():
     ]
     training = {expression for expression in every if not is_held_out(expression)}
     rng = random.Random(0)
-    drawn = Counter(sample_problem(1, rng).expression for _ in range(40 * len(training)))
+    drawn = Counter(sample_problem(1, rng).expression for _ in range(15 * len(training)))
     assert set(drawn) == training
-    chi_square = sum((count - 40) ** 2 / 40 for count in drawn.values())
+    chi_square = sum((count - 15) ** 2 / 15 for count in drawn.values())
     five_deviations = 5 * (2 * len(training)) ** 0.5
     assert abs(chi_square - len(training)) < five_deviations
 
@@ -148,7 +148,7 @@ def test_verifier_on_random_strings():
     pieces = [*"0123456789##+-=;? \n\t.*$`()[]{}", "39}", "#39", "# 39", "39\n", "00", "e", "_"]
     pieces += ["٣", "３", "\x00", "\u00a0", "\u2003"]
     accepted = 0
-    for _ in range(50_000):
+    for _ in range(20_000):
         completion = "".join(rng.choices(pieces, k=rng.randint(0, 9)))
         if rng.random() < 0.5:
             before, after = rng.choice(["", " ", "-", "+", "0", "x"]), rng.choice(["", "\n", " a"])
@@ -156,7 +156,7 @@ def test_verifier_on_random_strings():
         answer = extract_answer(completion)
         assert answer == oracle(completion), completion
         accepted += answer is not None
-    assert accepted > 15_000
+    assert accepted > 6_000
 
 
 @pytest.mark.parametrize("unit", ["0", " ", "#1 ", "\\boxed{", "\\boxed{1"])
