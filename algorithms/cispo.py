@@ -76,7 +76,7 @@ def compute_advantages(*, rewards: Tensor) -> Tensor:
     mean = rewards.mean(dim=1, keepdim=True)  # [GRPO: group baseline]
     sigma = rewards.std(dim=1, keepdim=True, correction=0)  # [GRPO: / sigma]
     silent = (rewards == rewards[:, :1]).all(dim=1, keepdim=True)  # sigma may round to > 0
-    return torch.where(silent, 0.0, (rewards - mean) / sigma)  # 0 / 0 if silent: not taken
+    return torch.where(silent, 0.0, (rewards - mean) / sigma)  # where silent, 0 / 0 is discarded
 
 
 def overlong_penalty(mask: Tensor, config: Config) -> Tensor:

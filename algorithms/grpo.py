@@ -11,9 +11,9 @@ Against ppo.py:
     + KL in the loss: a k3 term to the reference policy
 
 A group whose completions are all right or all wrong is called zero-variance or silent: sigma is 0
-and so is its policy gradient. With --num_minibatches 1, the paper's setting, every ratio is 1 and
-the clip never binds. The loss is then 0 up to the KL term, because the advantages of a group sum to
-0; its gradient is not 0.
+and so is its policy gradient. With one epoch and --num_minibatches 1, the paper's setting, every
+ratio is 1 up to rounding and the clip never binds. The loss is then 0 up to the KL term, because
+the advantages of a group sum to 0; the gradient of the loss is not 0.
 
     python algorithms/grpo.py
 """
@@ -79,7 +79,7 @@ def compute_advantages(*, rewards: Tensor) -> Tensor:
     mean = rewards.mean(dim=1, keepdim=True)  # [GRPO: group baseline]
     sigma = rewards.std(dim=1, keepdim=True, correction=0)  # [GRPO: / sigma]
     silent = (rewards == rewards[:, :1]).all(dim=1, keepdim=True)  # sigma may round to > 0
-    return torch.where(silent, 0.0, (rewards - mean) / sigma)  # 0 / 0 if silent: not taken
+    return torch.where(silent, 0.0, (rewards - mean) / sigma)  # where silent, 0 / 0 is discarded
 
 
 def policy_loss(
@@ -109,7 +109,7 @@ def train(config: Config) -> dict:
     temperature = config.temperature
     tokens_per_pass = config.max_tokens_per_pass
     policy, tokenizer = load_policy(run.model_path, run.device, config.dtype)
-    # The reference is copied before begin may load a trained policy.
+    # Copied here, because begin loads the trained weights when a run is resumed.
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
     optimizer = torch.optim.AdamW(policy.parameters(), weight_decay=0.0, fused=True)
 

@@ -78,7 +78,7 @@ def compute_advantages(*, rewards: Tensor) -> Tensor:
     mean = rewards.mean(dim=1, keepdim=True)  # [GRPO: group baseline]
     sigma = rewards.std(dim=1, keepdim=True, correction=0)  # [GRPO: / sigma]
     silent = (rewards == rewards[:, :1]).all(dim=1, keepdim=True)  # sigma may round to > 0
-    return torch.where(silent, 0.0, (rewards - mean) / sigma)  # 0 / 0 if silent: not taken
+    return torch.where(silent, 0.0, (rewards - mean) / sigma)  # where silent, 0 / 0 is discarded
 
 
 def sequence_ratio(*, logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
@@ -120,7 +120,7 @@ def train(config: Config) -> dict:
     temperature = config.temperature
     tokens_per_pass = config.max_tokens_per_pass
     policy, tokenizer = load_policy(run.model_path, run.device, config.dtype)
-    # The reference is copied before begin may load a trained policy.
+    # Copied here, because begin loads the trained weights when a run is resumed.
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
     optimizer = torch.optim.AdamW(policy.parameters(), weight_decay=0.0, fused=True)
 

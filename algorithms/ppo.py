@@ -24,14 +24,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from toy_env.metrics import check_ratio, update_metrics
 from toy_env.model import load_policy, model_prompts
-from toy_env.rollout import (
-    Rollout,
-    at_completions,
-    completion_logps,
-    in_passes,
-    sample,
-    sequences,
-)
+from toy_env.rollout import Rollout, at_completions, completion_logps, in_passes, sample, sequences
 from toy_env.run import Run, RunConfig, run_script
 
 
@@ -164,7 +157,7 @@ def train(config: Config) -> dict:
     temperature = config.temperature
     tokens_per_pass = config.max_tokens_per_pass
     policy, tokenizer = load_policy(run.model_path, run.device, config.dtype)
-    # The reference is copied before begin may load a trained policy.
+    # Copied here, because begin loads the trained weights when a run is resumed.
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
     critic = Critic(policy)  # [PPO: critic]
     optimizer = torch.optim.AdamW(policy.parameters(), weight_decay=0.0, fused=True)

@@ -98,7 +98,7 @@ def train(config: Config) -> dict:
     temperature = config.temperature
     tokens_per_pass = config.max_tokens_per_pass
     policy, tokenizer = load_policy(run.model_path, run.device, config.dtype)
-    # The reference is copied before begin may load a trained policy.
+    # Copied here, because begin loads the trained weights when a run is resumed.
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
     optimizer = torch.optim.AdamW(policy.parameters(), weight_decay=0.0, fused=True)
 

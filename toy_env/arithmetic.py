@@ -72,16 +72,14 @@ def sample_problems(n: int, levels: Sequence[int], rng: random.Random) -> list[P
     return [sample_problem(rng.choice(levels or LEVELS), rng) for _ in range(n)]
 
 
-def held_out_problems(
-    per_level: int, levels: Sequence[int] = LEVELS, seed: int = 0
-) -> list[Problem]:
-    """The evaluation set: `per_level` different held-out problems of each level, the same for the
-    same seed. Raises ValueError if a level has fewer."""
+def held_out_problems(per_level: int, levels: Sequence[int] = LEVELS) -> list[Problem]:
+    """The evaluation set: `per_level` different held-out problems of each level, always the same.
+    Raises ValueError if a level has fewer."""
     problems: dict[str, Problem] = {}
     for level in dict.fromkeys(levels):
         if per_level > MOST_HELD_OUT[level]:
             raise ValueError(f"level {level} has fewer held-out problems")
-        rng = random.Random(f"held-out-{seed}-{level}")
+        rng = random.Random(f"held-out-0-{level}")
         wanted = len(problems) + per_level
         while len(problems) < wanted:
             problem = sample_problem(level, rng, held_out=True)

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from toy_env.any_model import cache_name, generate, has_rows
 from toy_env.model import encode_prompts, end_ids
 
-MOST_PADDING = 256  # tokens of padding in a pass
+MOST_PADDING = 256  # tokens of padding that a pass may have
 LEFT_PADDED = {"prompt_ids", "prompt_mask"}  # columns of a rollout; all others end in padding
 
 
@@ -69,7 +69,7 @@ class Rollout:
         self, epochs: int, num_minibatches: int, generator: torch.Generator
     ) -> Iterator["Rollout"]:
         """The rows in a new random order for every epoch, cut into minibatches that are equal
-        to within a row. Fewer rows than minibatches, which DAPO may keep, make one each."""
+        to within a row. With fewer rows than minibatches, each row is one."""
         updates = 0
         for _ in range(epochs):
             order = torch.randperm(len(self), generator=generator, device=self.mask.device)
@@ -148,12 +148,12 @@ def sample(
     entropies = torch.zeros_like(logps)
     running = torch.ones(B, dtype=torch.bool, device=device)  # has drawn no end token yet
 
-    def draw(t: int, alive: Tensor | slice, logits: Tensor) -> Tensor:
+    def draw(t: int, alive: Tensor, logits: Tensor) -> Tensor:
         """Draw token t of the rows `alive` from their logits (rows, V) and write it into the
         columns above. Returns the tokens (rows, 1)."""
         log_p = token_logps(logits, temperature or 1.0)  # (rows, V)
         p = log_p.exp()
-        if not p.isfinite().all():
+        if not log_p.isfinite().all():
             raise FloatingPointError("the policy's logits are not finite")
         if temperature:
             tokens = torch.multinomial(p, 1, generator=generator)
@@ -166,7 +166,8 @@ def sample(
         running[alive] = running[alive] & ~(tokens == ends).any(dim=1)
         return tokens
 
-    # With bfloat16, this outer context keeps the weights' bfloat16 copies from token to token.
+    # In bfloat16 each forward pass enables autocast itself. Its copies of the weights are dropped
+    # when the outermost context ends: this one, which casts nothing, keeps them for all tokens.
     with torch.autocast(device.type, enabled=False):
         if not has_rows(cache):
             generate(policy, prompt_ids, prompt_mask, T, ends, draw)
@@ -199,8 +200,8 @@ def sample(
     texts = tokenizer.batch_decode(
         [tokens[:length] for tokens, length in zip(ids.tolist(), shown.tolist())]
     )
-    for unknown in (ids >= len(tokenizer)).any(dim=1).nonzero():
-        texts[unknown] += "\ufffd"  # an id without a token leaves no trace in a text
+    for unknown in ((ids >= len(tokenizer)) & mask).any(dim=1).nonzero():
+        texts[unknown] += "\ufffd"  # the tokenizer leaves out ids that it does not have
     ids = ids.masked_fill(~mask, tokenizer.pad_token_id)
     columns = ids, mask, logps * mask, entropies * mask
     ids, mask, logps, entropies = (column[:, : int(lengths.max())] for column in columns)
@@ -238,7 +239,7 @@ def completion_logps(
         logps = log_p.gather(2, predicted.unsqueeze(2)).squeeze(2)  # (b, S - 1 - unused)
         return at_completions(logps, part, unused)
 
-    # Logits take most of the memory where the vocabulary is large.
+    # With a large vocabulary the logits take most of the memory: fewer tokens then.
     vocabulary = policy.get_input_embeddings().weight.shape[0]
     return in_passes(score, rollout, max_tokens_per_pass // max(1, vocabulary // 4096))
 
@@ -259,20 +260,20 @@ def sequences(part: Rollout) -> Tensor:
 def at_completions(values: Tensor, part: Rollout, unused: int = 0) -> Tensor:
     """The values of the tokens of each completion, (b, T), from values along `sequences`, (b, S).
 
-    The value of a token stands a position *before* it, where it is predicted. The first `unused`
-    positions are missing.
+    The value of a token stands one position *before* it, where it is predicted. `values` lacks the
+    first `unused` positions.
     """
     first = part.prompt_mask.sum(dim=1, keepdim=True) - 1 - unused  # (b, 1): y_1 is predicted here
     positions = first + torch.arange(part.mask.shape[1], device=values.device)  # (b, T)
     return values.gather(1, positions.clamp(max=values.shape[1] - 1))
 
 
-def in_passes(forward: Callable, rollout, max_tokens: int) -> Tensor:
+def in_passes(forward: Callable, rollout: Rollout, max_tokens: int) -> Tensor:
     """forward(part), (b, T), for parts of a `Rollout`, put back in order: (B, T), 0 off the mask.
 
-    The loss is still taken over all B rows at once, so cutting a batch into passes changes no
-    normaliser and no gradient. If more than `max_tokens` are needed, each pass is recomputed in the
-    backward pass instead of being kept.
+    The loss is still taken over all B rows at once, so that passes change neither a normaliser nor,
+    but for rounding, the gradient. If the rows have more than `max_tokens`, each pass is recomputed
+    in the backward pass instead of being kept.
     """
     lengths = rollout.prompt_mask.sum(dim=1) + rollout.mask.sum(dim=1)
     parts = passes(lengths.tolist(), max_tokens)

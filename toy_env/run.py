@@ -1,8 +1,5 @@
 """Everything around the algorithm in a script: settings, seeds, log, saves, held-out report."""
 
-import contextlib
-import copy
-import itertools
 import json
 import math
 import random
@@ -10,7 +7,9 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Literal
 
@@ -37,15 +36,17 @@ class RunConfig:
     levels: Sequence[int] = ()  # difficulties (arithmetic: 1 to 4 operations); none given: all
     model: str = "base"  # base, a folder, or a model on the Hugging Face hub
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the forward pass; weights stay float32
-    max_tokens_per_pass: int = 16_384  # lower it to save memory; the gradient is unchanged
+    max_tokens_per_pass: int = 16_384  # lower it to save memory; the gradient stays the same
     run_dir: str = ""  # by default runs/SCRIPT-SEED, numbered if that exists
-    resume: bool = False  # continue the run in --run_dir from its last save
+    resume: bool = False  # continue the run in --run_dir from its last save, if it has one
     save_every: int = 20  # steps between two saves
     eval_problems: int = 64  # held-out problems of each level, before and after training
     eval_every: int = 10  # steps between two evaluations during training; 0 for none
 
 
-LEAST = {  # settings that must be larger than 0; all other numbers may be 0, too
+# What the report before training depends on, and the reference
+AS_BEFORE = ("task", "model", "levels", "eval_problems", "max_new_tokens", "temperature")
+LEAST = {  # the smallest value of a setting; of all other numbers it is 0
     "steps": 1,
     "save_every": 1,
     "epochs": 1,
@@ -60,14 +61,19 @@ LEAST = {  # settings that must be larger than 0; all other numbers may be 0, to
 
 
 def parse(config_class: type, description: str | None):
-    """The settings from the command line; with --resume read again, on top of the run's own."""
+    """Parse the command line. With --resume, the run's own settings are the defaults."""
     config = tyro.cli(config_class, description=description, use_underscores=True)
     if isinstance(config, RunConfig) and config.resume:
         path = Path(config.run_dir, "config.json").expanduser()
-        saved = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        saved = json.loads(path.read_text("utf-8")) if config.run_dir and path.is_file() else {}
         if saved.pop("script", "") != Path(sys.argv[0]).stem:
             raise SystemExit(f"no run of this script to resume in --run_dir {config.run_dir!r}")
         config = tyro.cli(config_class, default=config_class(**saved), use_underscores=True)
+        if any(getattr(config, name) != saved[name] for name in AS_BEFORE):
+            raise SystemExit(
+                "a resumed run keeps its --task, --model, --levels, --eval_problems, "
+                "--max_new_tokens and --temperature; begin another run instead"
+            )
     for name, value in vars(config).items():
         least = LEAST.get(name, 0)
         if isinstance(value, int | float) and not least <= value < math.inf:
@@ -94,7 +100,7 @@ class Run:
 
     def __init__(self, script: str, config) -> None:
         self.name = Path(script).stem
-        self.config = copy.copy(config)  # the caller's may serve for another run
+        self.config = replace(config)  # the caller's may serve for another run
         self.device = pick_device(config.device)
         self.task = load_task(config.task)
         self.config.model, self.model_path = find_model(config.model, self.task)
@@ -119,16 +125,20 @@ class Run:
         check_tokenizer(self.policy, tokenizer, held_out(self.task, 64, ()), self.task)
         self.path = self.make_folder()
         self.config.run_dir = str(self.path)
-        settings = {"script": self.name} | vars(self.config)
-        (self.path / "config.json").write_text(json.dumps(settings, indent=1), "utf-8")
+        resumed = self.config.resume and (self.path / "state.pt").is_file()
+        if resumed:  # first, so that nothing is written if the save does not fit the settings
+            saved = torch.load(self.path / "state.pt", map_location=self.device, weights_only=True)
+            for name, part in state.items():
+                part.load_state_dict(saved[name])
+            self.rows, self.before = saved["rows"], saved["before"]
+        settings = json.dumps({"script": self.name} | vars(self.config), indent=1)
+        (self.path / "config.json").write_text(settings, "utf-8")
         Run.begun = self.path
         print(f"{self.name} on {self.device}, folder {self.path}\n")
-        if self.config.resume and (self.path / "state.pt").is_file():
-            self.load()
-        else:
+        if not resumed:
             self.before, _ = held_out_report(self.policy, tokenizer, self.problems, **self.sampling)
             print(report_samples(self.before, "before") + "\n")
-        self.write_rows(self.rows, "w")  # without those after the last save
+        self.write_rows(self.rows, "w")  # drops those logged after the last save
         self.bar = tqdm(
             desc=self.name,
             initial=len(self.rows),
@@ -139,21 +149,20 @@ class Run:
 
     def make_folder(self) -> Path:
         """Make --run_dir, or find it; by default the first free one of runs/SCRIPT-SEED, -2, -3."""
-        if self.config.run_dir:
-            path = Path(self.config.run_dir).expanduser()
-            if path.exists() and not self.config.resume:
-                raise SystemExit(f"{path} exists; choose another --run_dir, or --resume that run")
-            path.mkdir(parents=True, exist_ok=True)
-            return path
-        first = f"runs/{self.name}-{self.config.seed}"
-        for number in itertools.count(1):
-            path = Path(first if number == 1 else f"{first}-{number}")
-            with contextlib.suppress(FileExistsError):
-                path.mkdir(parents=True)
+        name = self.config.run_dir or f"runs/{self.name}-{self.config.seed}"
+        for number in count(1):
+            path = Path(name if number == 1 else f"{name}-{number}").expanduser()
+            with suppress(FileExistsError):
+                path.mkdir(parents=True)  # also decides between two runs that begin together
                 return path
+            if self.config.resume:
+                return path
+            if self.config.run_dir:
+                raise SystemExit(f"{path} exists; choose another --run_dir, or --resume that run")
 
     def seeded(self, step: int) -> tuple[random.Random, torch.Generator]:
-        """Start a step: its clock, and its random numbers, which a resumed run draws the same."""
+        """Start a step's clock. Returns its random numbers, which depend on seed and step alone, so
+        that a resumed run draws the same."""
         self.started = time.perf_counter()
         rng = random.Random(f"{self.config.seed}/{step}")
         return rng, torch.Generator(self.device).manual_seed(rng.getrandbits(63))
@@ -170,8 +179,7 @@ class Run:
         """End a step: write its row, evaluate and save when it is time. rewards: (P, G)."""
         before = self.rows[-1]["completions"] if self.rows else 0
         row = {"step": step, "completions": before + len(rollout), "sampled": len(rollout)}
-        row |= rollout_metrics(rollout, rewards, self.task)
-        row |= step_metrics(self.recorded)
+        row |= rollout_metrics(rollout, rewards, self.task) | step_metrics(self.recorded)
         row |= {"seconds": round(time.perf_counter() - self.started, 3), "held_out": None}
         if self.config.eval_every and step % self.config.eval_every == 0:
             sampled = evaluate(self.policy, self.tokenizer, self.problems, **self.sampling)
@@ -197,13 +205,6 @@ class Run:
         saved |= {"rows": self.rows, "before": self.before}
         torch.save(saved, self.path / "state.tmp")
         (self.path / "state.tmp").replace(self.path / "state.pt")
-
-    def load(self) -> None:
-        """Continue from the last save."""
-        saved = torch.load(self.path / "state.pt", map_location=self.device, weights_only=True)
-        for name, part in self.state.items():
-            part.load_state_dict(saved[name])
-        self.rows, self.before = saved["rows"], saved["before"]
 
     def finish(self) -> dict:
         """Evaluate again, print the table, and write checkpoint/, curves.png and results.json."""

@@ -5,11 +5,7 @@ GRPOConfig(chat_template_kwargs=...), in verl data.apply_chat_template_kwargs.
 
     GRPOTrainer(model, trl_reward, train_dataset=Dataset.from_list(rows(4096)))
 
-verl (0.9.1); the problems are files, a row of JSON per line:
-
-    python -m verl.trainer.main_ppo data.train_files=train.jsonl data.val_files=test.jsonl \\
-        reward.custom_reward_function.path=pkg://lessons.experiments.engines \\
-        actor_rollout_ref.model.path=MODEL ...
+verl (0.9.1) reads files, a row of JSON per line: algorithms/OUTGROW.md has the commands.
 """
 
 from collections.abc import Sequence
@@ -34,15 +30,15 @@ def rows(
     the same rows.
 
     `split` is "train", each problem of a level drawn uniformly from `levels`, or "held_out",
-    n / len(levels) different problems of each level. `prompt` is a list of one chat message, as in
-    the scripts; with `chat=False`, for the base model under TRL, the bare problem, "29+46-36?". A
-    reward function reads TRL's column `answer` or verl's `reward_model["ground_truth"]`. Raises
-    ValueError if there are no such rows.
+    n / len(levels) different problems of each level, always the same. `prompt` is a list of one
+    chat message, as in the scripts; with `chat=False`, for the base model under TRL, the bare
+    problem, "29+46-36?". A reward function reads TRL's column `answer` or verl's
+    `reward_model["ground_truth"]`. Raises ValueError if there are no such rows.
     """
     if split == "train":
         problems = sample_problems(n, levels, Random(seed))
     elif split == "held_out" and n % len(levels) == 0:
-        problems = held_out_problems(n // len(levels), levels, seed)
+        problems = held_out_problems(n // len(levels), levels)
     else:
         raise ValueError(
             f"{n} rows of split {split!r}: "

@@ -36,8 +36,8 @@ def sample_problems(n, levels, rng):
     return [spelt_out(problem) for problem in arithmetic.sample_problems(n, LEVELS, rng)]
 
 
-def held_out_problems(per_level, levels=LEVELS, seed=0):
-    return [spelt_out(problem) for problem in arithmetic.held_out_problems(per_level, LEVELS, seed)]
+def held_out_problems(per_level, levels=LEVELS):
+    return [spelt_out(problem) for problem in arithmetic.held_out_problems(per_level, LEVELS)]
 
 
 def extract_answer(completion: str) -> int | None:

@@ -20,7 +20,7 @@ from types import ModuleType
 from algorithms import batch_sigma, cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, reinforce, rloo
 from lessons.page import product
 from lessons.published import ADDRESS, REPOSITORY
-from lessons.workshop.site.ladder import table_rows
+from lessons.workshop.site.ladder import tags
 from toy_env import arithmetic
 from toy_env.model import load_policy
 
@@ -40,7 +40,6 @@ SWITCHES = {
     "critic": r"Critic\(", "rewards": r"^rewards = 2|\[DAPO: overlong\]",
 }  # fmt: skip
 REST = {"train": "replace", "compute_advantages": "sigma"}  # whose other lines a switch has
-SIGNS = {r"\sigma": "σ", r"\lambda": "λ", r"\varepsilon": "ε", r"\log": "log"}  # of LaTeX
 HELD_OUT = 32  # held-out problems of each level, for measuring accuracy
 DESCRIPTION = (
     "A real language model trains by GRPO, Dr. GRPO, DAPO and seven more algorithms, "
@@ -107,15 +106,8 @@ def patches() -> dict[str, dict]:
 
 
 def reasons() -> dict[str, str]:
-    """Why each tag's change was made, from algorithms/TAGS.md, as plain text."""
-    rows = table_rows((ROOT / "algorithms/TAGS.md").read_text(encoding="utf-8"))
-    found = {}
-    for row in rows:
-        text = re.sub(r"\$(.+?)\$", lambda formula: formula[1].replace("-", "−"), row["why"])
-        for name, sign in SIGNS.items():
-            text = text.replace(name, sign)
-        found[row["tag"]] = text
-    return found
+    """Why each tag's change was made, from algorithms/README.md, as plain text."""
+    return {tag: why for tag, (why, where) in tags(ROOT).items()}
 
 
 def script_of(names: tuple[str, ...]) -> str:

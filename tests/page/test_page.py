@@ -41,7 +41,7 @@ def test_reasons_are_those_of_the_tags_as_plain_text():
     tags = re.findall(r"\[([\w. ]+: [^\]]+)\]", "\n".join(lines))
     assert {"PPO: critic", "GSPO: one ratio a completion", "DAPO: token mean"} <= set(tags)
     assert set(tags) <= reasons.keys(), "what a changed line shows has a reason"
-    assert not any(re.search(r"[$\\]", text) for text in reasons.values())
+    assert not any(re.search(r"[$\\`*]|\]\(", text) for text in reasons.values())
     assert "GRPO's ÷ σ gives" in reasons["Dr. GRPO: no / sigma"]
 
 

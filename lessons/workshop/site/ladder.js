@@ -1,8 +1,9 @@
 // Two scripts side by side, from the data that lessons/workshop/site/ladder.py puts into the page: the lines of each script as HTML,
-// from the end of its imports on; the changes between any two scripts in the form of Python's difflib; and what is said of each tag.
+// from the end of its imports on; the changes between any two scripts in the form of Python's difflib; what is said of each tag; and the
+// options of each script in TRL and verl.
 "use strict";
 const KEPT = 3; // equal lines that stay visible before and after a change
-const { scripts, changes, about, tags } = JSON.parse(document.getElementById("data").textContent);
+const { scripts, changes, about, tags, options } = JSON.parse(document.getElementById("data").textContent);
 const [before, after] = document.querySelectorAll("#choose select");
 const board = document.getElementById("ladder"), entry = document.getElementById("entry");
 
@@ -24,14 +25,25 @@ function show() {
   const summary = about[after.value].split("\n\n").filter((part) => !part.trim().startsWith("python "));
   const told = about[after.value].includes(`gainst ${before.value}.py`); // the docstring sums this pair up
   board.innerHTML = `<ul class="why"></ul>${told ? `<details open><summary>in the words of ${after.value}.py</summary><pre>${summary.join("\n\n")}</pre></details>` : ""}
+    <details><summary>in TRL and verl</summary>${["TRL", "verl"].map(inLibrary).join("")}</details>
     <div class="block heads">${heads.join("")}</div>
     ${changes[`${before.value}-${after.value}`].map(block).join("")}`;
   const [gone, come] = ["first", "last"].map((side) => tagsOf(`.changed pre:${side}-child button`));
-  const item = (sign, what) => (tag) => `<li><b title="${what}">${sign}</b> <button data-tag="${tag}">${tag}</button> ${tags[tag][0].replace(/<\/?p>/g, "")}</li>`;
+  const item = (sign, what) => (tag) => `<li><b title="${what}">${sign}</b> <button data-tag="${tag}">${tag}</button> ${tags[tag][0]}</li>`;
   const left = gone.filter((tag) => !come.includes(tag)), both = gone.filter((tag) => come.includes(tag));
   board.querySelector("ul").innerHTML = [...left.map(item("−", "removed")), ...come.filter((tag) => !gone.includes(tag)).map(item("+", "added")),
     ...both.map(item("±", "changed"))].join("");
   explain();
+}
+
+function inLibrary(library) { // the options in which the two scripts differ
+  const [old, now] = [before, after].map(({ value }) => options[value][library]);
+  const missing = [before, after].filter(({ value }) => !options[value][library]).map(({ value }) => value);
+  if (missing.length) return `<p>${library} has no ${[...new Set(missing)].join(" and no ")}.</p>`;
+  const named = (set, name) => name in set ? `<code>${name}=${JSON.stringify(set[name])}</code>` : "default";
+  const differing = Object.keys({ ...old, ...now }).filter((name) => named(old, name) !== named(now, name));
+  return `<p>${library}: ${differing.length ? "" : "the same options."}</p>` +
+    `<ul>${differing.map((name) => `<li>${named(old, name)} → ${named(now, name)}</li>`).join("")}</ul>`;
 }
 
 const tagsOf = (selector) => [...new Set(Array.from(board.querySelectorAll(selector), (button) => button.dataset.tag))];
@@ -39,8 +51,8 @@ const tagsOf = (selector) => [...new Set(Array.from(board.querySelectorAll(selec
 function explain(tag, line) { // what a tag means; the line that it stands on stays in sight, above the entry
   board.querySelector(".chosen")?.classList.remove("chosen");
   entry.hidden = !tag;
-  const [, meaning, options] = tags[tag] ?? [];
-  entry.innerHTML = tag ? `<button aria-label="Close">×</button>${meaning}<details><summary>in TRL and verl</summary>${options}</details>` : "";
+  const [why, where] = tags[tag] ?? [];
+  entry.innerHTML = tag ? `<button aria-label="Close">×</button><p><b>[${tag}]</b> ${why}</p><p>${where}</p>` : "";
   if (!line) return;
   line.classList.add("chosen");
   for (let box = line; (box = box.closest("details:not([open])")); ) box.open = true;
