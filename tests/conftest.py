@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -29,6 +30,11 @@ INSTALL_TRL = "pip install -e '.[parity]' to compare with TRL"
 INSTALL_VERL = (
     "pip install -e '.[parity]' && pip install --no-deps verl==0.9.1 to compare with verl"
 )
+SCRIPTS = [  # of the ladder and its side rungs
+    path.stem
+    for path in sorted((ROOT / "algorithms").glob("*.py"))
+    if "class Config(RunConfig)" in path.read_text("utf-8")
+]
 SMALL = {"steps": 2, "prompts_per_step": 8, "group_size": 4, "max_new_tokens": 24}
 SMALL |= {"eval_problems": 1, "device": "cpu"}
 
@@ -143,23 +149,24 @@ def takes_linear_time(read: Callable[[str], object], unit: str) -> bool:
     return time.process_time() - start < 0.5
 
 
+def watch(patch: pytest.MonkeyPatch, owner, name: str) -> list[SimpleNamespace]:
+    """A list that grows with every call of owner.name. An entry holds the positional arguments as
+    `args`, the keyword arguments under their names, and `result`."""
+    calls, honest = [], getattr(owner, name)
+
+    def watched(*args, **named):
+        calls.append(SimpleNamespace(args=args, **named))
+        calls[-1].result = honest(*args, **named)
+        return calls[-1].result
+
+    patch.setattr(owner, name, watched)
+    return calls
+
+
 @pytest.fixture
 def spy(monkeypatch):
-    """spy(owner, name) returns a list that grows with every call of owner.name. An entry holds the
-    positional arguments as `args`, the keyword arguments under their names, and `result`."""
-
-    def watch(owner, name: str) -> list[SimpleNamespace]:
-        calls, honest = [], getattr(owner, name)
-
-        def watched(*args, **named):
-            calls.append(SimpleNamespace(args=args, **named))
-            calls[-1].result = honest(*args, **named)
-            return calls[-1].result
-
-        monkeypatch.setattr(owner, name, watched)
-        return calls
-
-    return watch
+    """spy(owner, name) is `watch`, for the time of one test."""
+    return partial(watch, monkeypatch)
 
 
 @pytest.fixture

@@ -1,5 +1,4 @@
-"""The sigma of the batch, the ratio of GSPO and the weight of CISPO: by hand, and in the metrics of
-training.
+"""The sigma of the batch, the ratio of GSPO and the weight of CISPO by hand.
 
 Everything that the side rungs share with the ladder is in test_group_methods.py.
 """
@@ -15,21 +14,12 @@ from algorithms import batch_sigma, cispo, dr_grpo, gspo
 
 def test_sigma_of_the_batch_by_hand():
     """Groups of 1, 2 and 4 right of 4: the squares of R - mean add up to 3/4 + 1 + 0, so the sigma
-    of 12 is the root of 7/48. It is that of the groups in the mean square, and of what is divided
-    by it 1; silent batches have advantages of 0."""
+    of 12 is the root of 7/48."""
     rewards = torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 1], [1, 1, 1, 1]]).double()
     sigma = (7 / 48) ** 0.5
     expected = torch.tensor([[0.75, -0.25, -0.25, -0.25], [-0.5, 0.5, -0.5, 0.5], [0] * 4]) / sigma
     ours = batch_sigma.compute_advantages(rewards=rewards)
     torch.testing.assert_close(ours, expected.double(), rtol=1e-6, atol=0)
-    assert rewards.var(dim=1, correction=0).mean() ** 0.5 == pytest.approx(sigma)
-    shuffled = batch_sigma.compute_advantages(rewards=rewards[[2, 0, 1]])
-    assert torch.equal(shuffled, ours[[2, 0, 1]])
-    raw = rewards.std(correction=0)  # what Lite PPO and TRL divide by: the prompts differ, too
-    assert raw > 1.2 * sigma
-    for value in (0.0, 1.0):
-        silent = batch_sigma.compute_advantages(rewards=torch.full((3, 8), value))
-        assert not silent.any()
     rare = torch.zeros(64, 64)
     rare[0, 0] = 1  # far above the floor
     centred = dr_grpo.compute_advantages(rewards=rare)
@@ -94,40 +84,3 @@ def test_no_token_loses_its_gradient_in_cispo(max_ratio, advantage):
     torch.testing.assert_close(gradient, torch.tensor([expected], dtype=torch.float64))
     logps = (old_logps + log_ratio).flatten().tolist()
     assert loss == pytest.approx(sum(slope * logp for slope, logp in zip(expected, logps)))
-
-
-# Metrics
-
-
-@pytest.mark.parametrize("script", [gspo, cispo])
-def test_metrics_of_the_clip(script, train, spy):
-    """In every minibatch they are the shares counted from the inputs of the loss. In GSPO a clipped
-    completion counts with all its tokens; in CISPO the tokens with A > 0 whose weight is capped
-    count, and none downwards."""
-    low, high = (0.7, 1.02) if script is gspo else (0.0, 1.55)
-    settings = {"num_minibatches": 4, "warmup_steps": 0, "learning_rate": 1e-3, "levels": (1, 2)}
-    if script is gspo:
-        settings |= {"clip_eps_low": 1 - low, "clip_eps_high": high - 1}
-    else:
-        settings |= {"max_ratio": high}
-    losses, metrics = spy(script, "policy_loss"), spy(script, "update_metrics")
-    train(script, steps=1, **settings)
-    assert len(losses) == len(metrics) == 4
-    ups, downs = 0, 0
-    for inputs, values in zip(losses, (call.result for call in metrics)):
-        up, down, ratios = 0, 0, []
-        log_ratio = (inputs.logps - inputs.old_logps).detach()
-        for row, A in enumerate(inputs.advantages.flatten().tolist()):
-            log_ratios = log_ratio[row][inputs.mask[row]].tolist()
-            if script is gspo:
-                log_ratios = [sum(log_ratios) / len(log_ratios)] * len(log_ratios)
-            own = [math.exp(x) for x in log_ratios]
-            up += sum(A > 0 and ratio > high for ratio in own)
-            down += sum(A < 0 and ratio < low for ratio in own)
-            ratios += own
-        deviation = max(abs(ratio - 1) for ratio in ratios)
-        assert float(values["clipped_up"]) == pytest.approx(up / len(ratios))
-        assert float(values["clipped_down"]) == pytest.approx(down / len(ratios))
-        assert float(values["ratio_deviation"]) == pytest.approx(deviation, abs=1e-5)
-        ups, downs = ups + up, downs + down
-    assert ups > 0 and (downs > 0) == (script is gspo)

@@ -64,7 +64,7 @@ def test_verifier_on_random_strings():
     rng = random.Random(0)
     pieces = [*"0123456789##++--=;? \n.", "12+27", "#50-11", "٣", "\x00", "+1", "-99"]
     accepted = answered = 0
-    for _ in range(50_000):
+    for _ in range(20_000):
         completion = "".join(rng.choices(pieces, k=rng.randrange(5)))
         if rng.random() < 0.5:
             tail = rng.choice(["", "", "+1", " "])
@@ -73,7 +73,7 @@ def test_verifier_on_random_strings():
         assert value == oracle(completion), completion
         answered += value is not None
         accepted += reward(Problem(39), completion) == 1
-    assert answered > 15_000 and accepted > 150
+    assert answered > 6_000 and accepted > 60
 
 
 @pytest.mark.parametrize("unit", ["1+", "#1+1"])

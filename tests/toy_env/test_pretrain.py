@@ -2,7 +2,7 @@
 
 import hashlib
 import random
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +11,10 @@ import torch
 from conftest import python
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from toy_env import expressions, pretrain
-from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems, sample_problems
-from toy_env.evaluation import evaluate
-from toy_env.model import BASE_MODEL, load_policy
+from lessons.experiments import slips
+from toy_env import pretrain
+from toy_env.arithmetic import LEVELS, extract_answer, sample_problems
+from toy_env.model import BASE_MODEL
 from toy_env.tasks import TASKS, base_model, load_task
 
 
@@ -59,20 +59,10 @@ def test_the_student_is_sloppy():
         assert np.mean(worked) > 0.9 > 0.7 > np.mean(direct)
 
 
-def test_the_student_of_expressions():
-    """He is right with probability (last digit + 1/2) / 10, in any of 98 ways; otherwise he repeats
-    the number."""
-    rng = random.Random(0)
-    for target in (37, 99):
-        problem = expressions.Problem(target)
-        said = Counter(pretrain.demonstrate_expression(problem, rng) for _ in range(5_000))
-        wrong = said.pop(f"#{target}")
-        assert len(said) == 98 and all(expressions.reward(problem, text) for text in said)
-        assert abs(1 - wrong / 5_000 - (target % 10 + 0.5) / 10) < 0.03
-
-
-def test_a_task_may_bring_its_student_along():
+def test_a_task_may_bring_its_student_along(spy):
+    demonstrations = spy(slips, "demonstrate")
     pretrain.train(pretrain.Config(task="lessons.experiments.slips", steps=1, batch_size=4))
+    assert len(demonstrations) == 4
 
 
 def test_the_command(tmp_path):
@@ -94,7 +84,7 @@ def test_tokenizer_is_one_character_one_token():
     ids = tokenizer(text).input_ids
     assert ids[0] == tokenizer.bos_token_id and len(ids) == 1 + len(text)
     assert tokenizer.decode(ids[1:]) == text
-    assert tokenizer.get_vocab() == pretrain.build_tokenizer().get_vocab() and len(tokenizer) == 19
+    assert tokenizer.get_vocab() == pretrain.build_tokenizer().get_vocab()
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -103,38 +93,6 @@ def test_the_shipped_base_models_are_small_and_plain(task):
     assert sum(path.stat().st_size for path in folder.iterdir()) < 3 * 1024**2
     assert {path.suffix for path in folder.iterdir()} <= {".json", ".safetensors", ".md"}
     model = AutoModelForCausalLM.from_pretrained(folder)
-    assert model.dtype == torch.float32 and sum(p.numel() for p in model.parameters()) == 152_192
+    assert model.dtype == torch.float32
     digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     assert digest in (folder / "README.md").read_text("utf-8")  # the card is of these weights
-
-
-@pytest.mark.slow
-def test_the_base_model_can_be_improved(base):
-    """The demands of its card, on the card's problems with 16 samples each (64 in the card)."""
-    problems = held_out_problems(64)
-    sampled = evaluate(*base, problems, samples=16, max_new_tokens=56)
-    greedy = evaluate(*base, problems, samples=1, max_new_tokens=56, temperature=0)
-    rates = sampled.correct.mean(axis=1)
-    assert 0.30 <= rates.mean() <= 0.45
-    assert (rates < 0.1).mean() >= 0.1 and (rates > 0.9).mean() >= 0.1
-    assert sampled.entropy > 0.15
-    worked = np.array([["=" in text for text in texts] for texts in sampled.texts])
-    assert 0.08 <= worked.mean() <= 0.30
-    assert sampled.correct[worked].mean() > 0.85  # what RL has to discover
-    assert greedy.correct[[problem.level > 1 for problem in problems]].mean() < 0.5
-
-
-def test_the_base_model_of_expressions_can_be_improved():
-    """Success rates spread over the targets; nearly every wrong completion is the number itself,
-    and right ones vary."""
-    policy, problems = load_policy(base_model(expressions)), expressions.HELD_OUT
-    sampled = evaluate(*policy, problems, samples=64, max_new_tokens=56, task=expressions)
-    rates = sampled.correct.mean(axis=1)
-    assert 0.38 <= rates.mean() <= 0.52 and rates.min() < 0.15 and rates.max() > 0.85
-    repeated, variety = [], []
-    for problem, texts, correct in zip(problems, sampled.texts, sampled.correct):
-        texts = np.array(texts)
-        repeated += [text == f"#{problem.answer}" for text in texts[~correct]]
-        if correct.sum() > 9:
-            variety.append(len(set(texts[correct])) / correct.sum())
-    assert np.mean(repeated) > 0.97 and np.mean(variety) > 0.6

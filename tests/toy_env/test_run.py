@@ -1,5 +1,5 @@
-"""A run: the files that it leaves, evaluation along the way, numbers that are not finite, and the
-help of its settings."""
+"""A run: the files that it leaves, and that they tell the truth; evaluation along the way, numbers
+that are not finite, and the help of its settings."""
 
 import json
 import math
@@ -8,66 +8,171 @@ import runpy
 import sys
 from dataclasses import fields
 from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
-from conftest import ROOT, metrics
-from test_ladder import SCRIPTS
-from transformers import AutoTokenizer
+from conftest import ROOT, SCRIPTS, is_right, metrics
+from matplotlib.figure import Figure
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from algorithms import reinforce
+from algorithms import dapo, reinforce
+from toy_env.arithmetic import held_out_problems
+from toy_env.model import BASE_MODEL
+from toy_env.plots import draw_curves
 from toy_env.run import Run
 
 SMALL = {"steps": 4, "prompts_per_step": 4, "group_size": 4, "max_new_tokens": 24}
 SMALL |= {"eval_problems": 2, "levels": (1, 2), "device": "cpu"}
 
+# The files of a run
 
-def test_files(tmp_path, capsys):
-    """Those of the README. The screen shows problems before and after, and a table by level."""
-    folder = tmp_path / "run"
-    results = reinforce.train(reinforce.Config(**SMALL, run_dir=str(folder)))
+# Four steps take greedy completions from .42 right to .94. At this temperature only .58 of the
+# sampled ones are right then, so nobody can take one column of the report for the other.
+HOT = {"levels": (2,), "eval_problems": 48, "temperature": 1.4, "max_new_tokens": 24}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> SimpleNamespace:
+    """The folder of a short run of dapo.py, and the reports in its results.json."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    settings = {"steps": 4, "prompts_per_step": 16, "learning_rate": 5e-4, "warmup_steps": 0}
+    settings |= {"run_dir": str(folder), "eval_every": 0, "device": "cpu"}
+    dapo.train(dapo.Config(**HOT | settings))
+    reports = json.loads((folder / "results.json").read_text("utf-8"))
+    return SimpleNamespace(folder=folder, reports=reports)
+
+
+def test_files(trained):
+    """Those that the README lists; the picture is one."""
     written = "config.json metrics.jsonl results.json curves.png state.pt checkpoint"
-    assert {path.name for path in folder.iterdir()} == set(written.split())
-    saved = json.loads((folder / "results.json").read_text("utf-8"))
-    assert saved == json.loads(json.dumps(results))
-    assert [row["completions"] for row in metrics(folder)] == [16, 32, 48, 64]
-    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert AutoTokenizer.from_pretrained(folder / "checkpoint")("1+1?").input_ids[0] == 1
+    assert {path.name for path in trained.folder.iterdir()} == set(written.split())
+    assert (trained.folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def decode(folder: Path, **settings) -> np.ndarray:
+    """A model's completions of the held-out problems, by transformers alone: for each whether it is
+    right and whether it is worked, (2, completions)."""
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(folder),
+        AutoTokenizer.from_pretrained(folder),
+    )
+    prompts = [problem.prompt for problem in held_out_problems(48, levels=[2])]
+    inputs = tokenizer(prompts, padding=True, return_tensors="pt")
+    ids = model.generate(**inputs, max_new_tokens=24, **settings)
+    texts = tokenizer.batch_decode(ids[:, inputs.input_ids.shape[1] :], skip_special_tokens=True)
+    repeated = np.repeat(prompts, len(texts) // len(prompts))
+    return np.array([(is_right(*row), "=" in row[1]) for row in zip(repeated, texts)]).T
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_the_checkpoint_answers_as_results_json_says(when, trained):
+    """Whoever loads checkpoint/ finds the accuracies that the report calls `after`, greedy ones
+    exactly and sampled ones up to chance; the shipped base has those called `before`. Broken on
+    purpose: the base saved as the checkpoint, a greedy column that is sampled, the columns
+    exchanged, `before` twice, an evaluation at another temperature."""
+    folder = BASE_MODEL if when == "before" else trained.folder / "checkpoint"
+    report = trained.reports[when]["accuracy"]["all"]
+    right, worked = decode(folder, do_sample=False).mean(axis=1)
+    assert report["greedy"] == pytest.approx(right) and report["greedy_worked"] == worked
+    torch.manual_seed(0)
+    hot = {"do_sample": True, "temperature": 1.4, "top_k": 0, "num_return_sequences": 8}
+    right, worked = decode(folder, **hot).mean(axis=1)
+    assert report["sampled"] == pytest.approx(right, abs=0.15)  # 3.4 standard errors
+    assert report["worked"] == pytest.approx(worked, abs=0.15)
+
+
+def test_a_run_of_a_few_seconds_learns(trained):
+    """Its results.json says so."""
+    before, after = (trained.reports[when]["accuracy"]["all"] for when in ("before", "after"))
+    assert before["greedy"] < 0.5 and after["greedy"] > 0.75
+
+
+def test_a_checkpoint_can_be_trained_further(trained, train, tmp_path):
+    """As --model of another script, whose report `before` is the old one's `after`. Broken on
+    purpose: --model ignored."""
+    train(reinforce, **HOT | {"steps": 1, "model": str(trained.folder / "checkpoint")})
+    reports = json.loads((tmp_path / "run/results.json").read_text("utf-8"))
+    assert reports["before"] == trained.reports["after"]
+
+
+def test_the_screen(capsys, tmp_path, no_curves):
+    """It shows problems before and after, and a table by level."""
+    reinforce.train(reinforce.Config(**SMALL | {"steps": 1}, run_dir=str(tmp_path / "run")))
     shown = capsys.readouterr().out
     assert shown.count("?") >= 8 and re.findall("^([1-4]|all) ", shown, re.M) == ["1", "2", "all"]
 
 
-def test_a_folder_in_the_home_folder(train, monkeypatch, tmp_path):
+CURVES = {  # words of a curve's label, or of its panel's heading: the metric that it must show
+    "training problems": "accuracy",
+    "held-out problems": "held_out",
+    "right completions": "length_right",
+    "wrong completions": "length_wrong",
+    "Entropy": "entropy",
+    "all right": "silent_right",
+    "all wrong": "silent_wrong",
+    "all right or all wrong": "silent",
+    "step by step": "worked",
+    "length limit": "truncated",
+    "Gradient norm": "grad_norm",
+    "upwards": "clipped_up",
+    "downwards": "clipped_down",
+    "KL to the base model": "kl",
+    "explained variance": "explained_variance",
+    "value loss": "value_loss",
+}
+
+
+def test_curves_show_what_they_name(tmp_path, monkeypatch):
+    """Each curve of curves.png has the numbers of the metric that its label names, at their steps.
+    Broken on purpose: the lengths of right and wrong completions exchanged."""
+    rows = [{"step": s} | {n: i + s / 10 for i, n in enumerate(CURVES.values())} for s in (3, 4)]
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    draw_curves(rows, tmp_path / "curves.png", "a run")
+    shown = {}
+    for axis in figures[0].axes:
+        for line in axis.lines:
+            label = line.get_label() if len(axis.lines) > 1 else axis.get_title()
+            words = max((words for words in CURVES if words in label), key=len)
+            shown[words] = list(zip(*line.get_data()))
+    assert shown == {
+        words: [(row["step"], row[name]) for row in rows] for words, name in CURVES.items()
+    }
+
+
+# Settings
+
+
+def test_a_folder_in_the_home_folder(monkeypatch, tmp_path):
     """The shell leaves the ~ in --run_dir=~/run, at the start and when the run is resumed."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    train(reinforce, run_dir="~/run", steps=1)
-    assert len(train(reinforce, run_dir="~/run", steps=2, resume=True)) == 2
+    for resume in (False, True):
+        config = reinforce.Config(run_dir="~/run", resume=resume, device="cpu")
+        assert Run("script.py", config).make_folder() == tmp_path / "run"
 
 
 def test_evaluating_along_the_way(tmp_path, no_curves):
     """Changes nothing else."""
-    two, none = (SMALL | {"run_dir": str(tmp_path / str(n)), "eval_every": n} for n in (2, 0))
+    short = SMALL | {"steps": 2}
+    two, none = (short | {"run_dir": str(tmp_path / str(n)), "eval_every": n} for n in (2, 0))
     results = reinforce.train(reinforce.Config(**two))
     reinforce.train(reinforce.Config(**none))
     rows = metrics(tmp_path / "2")
     held_out = [row["held_out"] for row in rows]
-    assert [value is None for value in held_out] == [True, False, True, False]
+    assert [value is None for value in held_out] == [True, False]
     assert held_out[-1] == results["after"]["accuracy"]["all"]["sampled"]
     assert [row | {"held_out": None} for row in rows] == metrics(tmp_path / "0")
 
 
-def test_seeds():
-    """Every seed and every step has its own random numbers, and always the same."""
-
-    def draws(seed: int, step: int) -> tuple[float, float]:
-        run = Run("script.py", reinforce.Config(seed=seed, device="cpu"))
-        rng, generator = run.seeded(step)
-        return rng.random(), torch.rand(1, generator=generator).item()
-
-    cases = [(0, 1), (0, 2), (1, 1), (1, 2)]
-    every = [draws(*case) for case in cases]
-    assert every == [draws(*case) for case in cases]
-    assert all(len(set(numbers)) == 4 for numbers in zip(*every))
+def test_every_seed_and_step_has_draws_of_its_own():
+    draws = set()
+    for seed, step in ((0, 1), (0, 2), (1, 1), (1, 2)):
+        _, generator = Run("script.py", reinforce.Config(seed=seed, device="cpu")).seeded(step)
+        draws.add(torch.rand(1, generator=generator).item())
+    assert len(draws) == 4
 
 
 @pytest.mark.parametrize("place", ["loss", "logits"])
@@ -102,8 +207,7 @@ def test_help(script, monkeypatch, capsys):
     plain = " ".join(text.replace("│", " ").split())
     paths = (f"algorithms/{script}.py", "toy_env/run.py")
     source = "".join((ROOT / path).read_text("utf-8") for path in paths)
-    comments = re.findall(r"^    (\w+): \S+.* = .*  # (.+)$", source, flags=re.M)
-    assert len(comments) == len(fields(import_module(f"algorithms.{script}").Config))
-    for name, comment in comments:
+    for name in (field.name for field in fields(import_module(f"algorithms.{script}").Config)):
+        comment = re.search(rf"^    {name}: .* = .*  # (.+)$", source, flags=re.M)[1]
         shown = rf"--(no_)?{name} (\{{.*?\}} |[A-Z\[\] .]+ )?{re.escape(comment)} \(default"
         assert re.search(shown, plain), (name, comment)
