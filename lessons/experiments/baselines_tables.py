@@ -1,6 +1,6 @@
 """The results of baselines.py: its comparisons, and its tables on the page of results.
 
-tests/test_compare.py holds the text of the pages to these numbers.
+tests/lessons/test_compare.py holds the text of the pages to these numbers.
 """
 
 from itertools import product
