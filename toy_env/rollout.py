@@ -269,7 +269,8 @@ def at_completions(values: Tensor, part: Rollout, unused: int = 0) -> Tensor:
 
 
 def in_passes(forward: Callable, rollout: Rollout, max_tokens: int) -> Tensor:
-    """forward(part), (b, T), for parts of a `Rollout`, put back in order: (B, T), 0 off the mask.
+    """forward(part), (b, T), for parts of a `Rollout` (elsewhere called micro-batches), put back in
+    order: (B, T), 0 off the mask.
 
     The loss is still taken over all B rows at once, so that passes change neither a normaliser nor,
     but for rounding, the gradient. If the rows have more than `max_tokens`, each pass is recomputed
