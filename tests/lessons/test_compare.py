@@ -76,24 +76,22 @@ def test_the_ablation_starts_at_grpo_and_ends_at_dapo(rows_of):
     ours = rows_of("dapo", first.replaced, **change)
     for mine, theirs in zip(ours, rows_of("grpo", kl_coef=0.0)):
         assert mine["groups_by_k"] == theirs["groups_by_k"] and mine["length"] == theirs["length"]
-        for name in ("grad_norm", "update_norm"):
-            assert mine[name] == pytest.approx(theirs[name], rel=1e-3)
+        assert mine["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-3)
+        assert mine["update_norm"] == pytest.approx(theirs["update_norm"], rel=1e-3)
     assert dapo.policy_loss.__module__ == "algorithms.dapo" and not last.replaced  # put back
-    for name in compare.PLAIN_DAPO:
-        assert getattr(dapo.Config(), name) == last.settings[name]
+    assert vars(dapo.Config()).items() >= {name: last.settings[name] for name in change}.items()
 
 
 @pytest.mark.slow
 def test_both_changes_to_grpo_make_dr_grpo(monkeypatch, rows_of):
     """One function of dr_grpo.py is put in by the comparison, the other one here."""
-    arms = [*compare.EXPERIMENTS["pieces"].values()]
-    alone = [rows_of(arm.script, arm.replaced) for arm in arms[1:3]]
     theirs = rows_of("dr_grpo")
+    alone = rows_of("grpo", "compute_advantages")
     monkeypatch.setattr(grpo, "policy_loss", dr_grpo.policy_loss)
     both = rows_of("grpo", "compute_advantages")
-    *alone, theirs, both = ([row["grad_norm"] for row in rows] for rows in (*alone, theirs, both))
-    assert both == pytest.approx(theirs, rel=1e-5)
-    assert all(norms != pytest.approx(theirs, rel=0.05) for norms in alone)
+    for one, two, dr in zip(alone, both, theirs):
+        assert two["grad_norm"] == pytest.approx(dr["grad_norm"], rel=1e-5)
+        assert one["grad_norm"] != pytest.approx(dr["grad_norm"], rel=0.05)
 
 
 @pytest.mark.slow

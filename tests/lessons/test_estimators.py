@@ -125,15 +125,15 @@ def test_noise_of_baselines_over_every_group():
     its variance along it, and the rest of its mean square."""
     right, scores = R[:4] == 1, SCORES[:4]
     groups = np.array([*product(range(4), repeat=2)])
-    lengths = torch.from_numpy((scores**2).sum(axis=1))  # so that length is the whole of |score|^2
-    different = SimpleNamespace(mask=torch.diag(lengths))
+    squared = (scores**2).sum(axis=1)
+    # so that length is the whole of |score|^2
+    different = SimpleNamespace(mask=torch.diag(torch.from_numpy(squared)))
     drawn = estimators.Completions(np.arange(8) % 4, different, right, scores @ scores.T)
-    every = SimpleNamespace(choice=lambda *_: groups)
-    result = baselines.noise_of(drawn, every, G=2)
+    result = baselines.noise_of(drawn, SimpleNamespace(choice=lambda *_: groups), G=2)
     assert result["fits"] == [pytest.approx(1.0)]
     unit = scores[right].mean(axis=0) - scores[~right].mean(axis=0)
     unit /= np.linalg.norm(unit)
-    best = (scores[right] ** 2).sum() / (scores**2).sum()
+    best = squared[right].sum() / squared.sum()
     for name, A in (("R", right), ("best b of the prompt", right - best)):
         g = (A[groups, None] * scores[groups]).mean(axis=1)
         along = g @ unit

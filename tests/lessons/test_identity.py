@@ -77,9 +77,9 @@ def test_weights_in_closed_form(G):
     p = np.array([0.05, 0.3, 0.5, 0.9])
     q = 1 - p
     expected = {
-        "REINFORCE": p**0,
-        "RLOO": p**0,
-        "Dr. GRPO": (1 - 1 / G) * p**0,
+        "REINFORCE": 1,
+        "RLOO": 1,
+        "Dr. GRPO": 1 - 1 / G,
         "GRPO": identity.expected_sigma(p, G) / (p * q),
         "mean over the right": (1 - q**G) / p,
         "MaxRL": (1 - q ** (G - 1)) / p,
