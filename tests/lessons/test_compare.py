@@ -117,7 +117,7 @@ def test_update_norm_is_the_move_of_the_policy(tmp_path, train):
 def test_a_run_is_summed_up_by_hand(tmp_path):
     """20 steps of 1 prompt x 10 completions, evaluated after 10 (150 drawn) and 20 (400 drawn):
     budget 200."""
-    common = {"held_out": None, "truncated": 0.0, "silent": 0.5, "length_wrong": 4.0}
+    common = {"held_out": None, "silent": 0.5}
     updates = {"update_norm": 0.5, "clipped_up": 0.1, "clipped_down": 0.2}
     rows = [
         common | updates | {"step": step, "entropy": step, "completions": 15 * step}

@@ -13,13 +13,9 @@ G = 8
 
 @pytest.mark.parametrize("rule", identity.RULES)
 def test_an_update_is_the_mean_of_advantage_times_score(rule):
-    """Over an explicit group, whose scores are R - p: for GRPO sigma, as the paper's script adds it
-    to a logit, for Dr. GRPO its square."""
+    """Over an explicit group, whose scores are R - p."""
     k, p = np.arange(G + 1), np.linspace(0.1, 0.9, G + 1)
     updates = controlled_run._updates(rule, G, k, p)
-    powers = {"GRPO": 1, "Dr. GRPO": 2}
-    if rule in powers:
-        np.testing.assert_allclose(updates, (np.sqrt(k * (G - k)) / G) ** powers[rule], atol=1e-15)
     for right in k:
         R = (np.arange(G) < right).astype(float)
         A = [identity.RULES[rule](reward, right - reward, G) for reward in R]
@@ -40,7 +36,6 @@ def test_redrawing_changes_the_weights():
 
     np.testing.assert_allclose(moves(), exact, rtol=0.03)
     np.testing.assert_allclose(moves(max_draws=4), exact * (1 + S + S**2 + S**3), rtol=0.03)
-    np.testing.assert_allclose(moves(max_draws=500), exact / (1 - S), rtol=0.03)
 
 
 def test_competing_prompts_keep_their_sum():
