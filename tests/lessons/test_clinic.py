@@ -11,6 +11,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from test_clinic_logs import series
 
 from lessons.clinic import __main__ as command
 from lessons.clinic import make, signs
@@ -31,13 +32,9 @@ def test_every_patch_applies_and_changes_little():
 # Bands and signs
 
 
-def made_up(noise: int, kl: float = 0.01, steps: int = 60) -> list[dict]:
+def made_up(seed: int, kl: float = 0.01, steps: int = 60) -> list[dict]:
     """Rows of a run whose reward rises while its KL stays."""
-    rng, rows = np.random.default_rng(noise), []
-    for t in range(1, steps + 1):
-        near = 0.001 * rng.normal(size=2)
-        rows.append({"step": t, "reward": 0.01 * t + near[0], "kl": kl + near[1]})
-    return rows
+    return series(steps, noise=0.001, seed=seed, reward=(0.01, 0.01 * steps), kl=(kl, kl))
 
 
 HEALTHY = [signs.curves(made_up(seed)) for seed in range(10)]
@@ -114,24 +111,24 @@ def test_the_page_shows_what_is_committed():
 
 
 def test_what_the_command_says_of_a_run_of_ours(published, tmp_path, capsys):
-    folder = tmp_path / "grpo-0"
-    folder.mkdir()
+    """The band judges runs whose settings are its own, but for those that do not act on curves."""
     rows = made_up(77, kl=0.1, steps=20)  # the KL of kl_sign
-    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
 
-    def said(model: str = "base", **settings) -> str:
-        (folder / "config.json").write_text(f'{{"script": "grpo", "model": "{model}"}}', "utf-8")
-        command.main(command.Config(str(folder), **settings))
+    def said(setting: str = '"steps": 20', **options) -> str:
+        (tmp_path / "config.json").write_text(f'{{"script": "grpo", {setting}}}', "utf-8")
+        command.main(command.Config(str(tmp_path), **options))
         return capsys.readouterr().out
 
     text = said()
     assert re.search(r"kl  +leaves the band at step 1: high", text)
     assert "look first at: KL\nlike kl_sign.diff: The loss is minus the objective" in text
-    assert (folder / "clinic.png").stat().st_size > 1000
+    assert (tmp_path / "clinic.png").stat().st_size > 1000
     assert "look first at: KL\nsee" in said(without="kl_sign")
     verdict = json.loads(said(json=True))
     assert verdict["class"] == "KL" and verdict["patch"] == "kl_sign"
-    assert "model other; judged" in (text := said("other")) and "band at" not in text
+    text = said('"levels": [1]')
+    assert "not the band's: levels [1]; judged by the rules" in text and "band at" not in text
 
 
 @pytest.mark.slow

@@ -16,8 +16,7 @@ def test_the_file_has_all_patches_in_the_names_of_trl():
         header, rows = patches[run["patch"]], run["log_history"]
         assert run["class"] == header.get("Class", "")
         assert run["kind"] == ("bug" if run["class"] else "control" if header else "healthy")
-        assert [row["step"] for row in rows] == [*range(1, 61)]
-        assert not logs.TRL.keys() & rows[0].keys()
+        assert len(rows) == 60 and not logs.TRL.keys() & rows[0].keys()
 
 
 PROGRAM = """

@@ -19,7 +19,7 @@ def drawn(figure, label: str) -> list[tuple[float, float]]:
 )
 def test_the_push_of_a_group_is_that_of_the_script(name, script, power):
     """Its height is sigma or its square, and the weight that the script's advantages give to the
-    mean score of the right completions, and to that of the wrong ones with a minus."""
+    mean score of the right completions."""
     points = drawn(front_figures.push(), name)
     assert [k for k, _ in points] == list(range(1, 8) if script is dapo else range(9))
     for k, height in points:
@@ -27,7 +27,6 @@ def test_the_push_of_a_group_is_that_of_the_script(name, script, power):
         assert height == pytest.approx(rewards.std() ** power)
         advantages = script.compute_advantages(rewards=torch.tensor(rewards)).numpy()
         assert height == pytest.approx((rewards * advantages).mean())
-        assert height == pytest.approx(-((1 - rewards) * advantages).mean())
 
 
 def test_the_scores_are_the_committed_ones():

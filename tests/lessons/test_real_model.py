@@ -1,10 +1,9 @@
-"""The runs of a pretrained model, with a random one in its place: the task of sums, a run, and what
-the benchmark has TRL read."""
+"""The runs of a pretrained model, with a random one in its place: the task of sums, and a run."""
 
 import pytest
 from conftest import build_tiny_model
 
-from lessons.experiments import bench_speed, real_model, scale_out, sums
+from lessons.experiments import real_model, sums
 from lessons.experiments.harness.grid import load_runs, select
 from toy_env import arithmetic
 from toy_env.model import model_prompts
@@ -67,18 +66,3 @@ def test_each_script_has_its_best_rate():
         trials = select(load_runs(real_model.TUNED), {"script": script})
         sampled = {trial["rate"]: trial["end"]["sampled"] for trial in trials}
         assert sampled[chosen] == max(sampled[rate] for rate in real_model.RATES[:3])
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # about names that TRL uses
-def test_in_the_benchmark_trl_reads_the_prompts_of_the_task_alone(model, monkeypatch):
-    pytest.importorskip("trl")
-    build_trainer = scale_out.build_trainer
-
-    def look(*arguments):
-        raise InterruptedError(build_trainer(*arguments).train_dataset[0])
-
-    monkeypatch.setattr(scale_out, "build_trainer", look)
-    with pytest.raises(InterruptedError, match="'Answer with the number only"):
-        settings = {"prompts_per_step": 2, "num_minibatches": 2, "task": sums.__name__}
-        bench_speed.trl({"model": str(model)} | settings, 1)

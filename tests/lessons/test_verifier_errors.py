@@ -58,7 +58,7 @@ def test_a_run_trains_on_verdicts_and_logs_the_truth_too(monkeypatch, spy):
 def test_gradient_descent_moves_the_weights_by_the_gradient():
     """Without a limit of its norm, in the second of 11 warm steps."""
     policy = torch.nn.Linear(3, 2, bias=False)
-    before = policy.weight.detach().clone()
+    expected = policy.weight.detach() - 0.1 * 2 / 11
     policy.weight.grad = torch.full((2, 3), 100.0)
     erring.descend(policy, None, SimpleNamespace(learning_rate=1e-3, warmup_steps=10), 2)
-    torch.testing.assert_close(policy.weight.detach(), before - 0.1 * 2 / 11)
+    torch.testing.assert_close(policy.weight.detach(), expected)
