@@ -31,11 +31,13 @@ import numpy as np
 
 from lessons.experiments import short_answers
 from lessons.experiments.harness import paired
+from lessons.experiments.harness.learning import pass_and_majority
 from lessons.workshop.companions.drawing import bars
 from lessons.workshop.companions.lesson_11 import rises, seen_to_change, two_curves
 from lessons.workshop.notebook import check, knob, say, show
-from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems
-from toy_env.evaluate import majority_at_k, pass_at_k
+from toy_env import arithmetic
+from toy_env.arithmetic import LEVELS, held_out_problems
+from toy_env.evaluate import majority_at_k
 from toy_env.evaluation import evaluate
 from toy_env.model import load_policy
 
@@ -289,10 +291,8 @@ def modes_changed(before, after):
 
 # %% [fold]
 sampled = evaluate(base, tokenizer, problems, samples=64, max_new_tokens=4)
-answers = [[extract_answer(text) for text in row] for row in sampled.texts]  # or None
 for K in (1, 4, 16, 64):  # estimates from 64 samples against the exact values
-    counted = [pass_at_k(64, row.count(y), K) for row, y in zip(answers, rights)]
-    voted = [majority_at_k(row, y, K) for row, y in zip(answers, rights)]
+    counted, voted = pass_and_majority(sampled, problems, arithmetic, K).values()
     for true, estimate in ((1 - (1 - p_right(exact)) ** K, counted), (majority(exact, K), voted)):
         noise = np.sqrt((true * (1 - true)).sum()) / len(true) / (8 if K == 1 else 1)
         assert abs(np.mean(estimate) - true.mean()) < 4 * noise + 0.01
