@@ -20,6 +20,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from tqdm import tqdm
+
 HERE = Path(__file__).parent
 SCORES = HERE / "scores.json"
 
@@ -61,19 +63,11 @@ def score(found: list[tuple[dict, dict]]) -> dict:
 def main() -> None:
     bare = sys.argv[1] == "--bare"
     name, *command = sys.argv[1 + bare :]
-    found = []
-    for i, run in enumerate(all_runs := runs(), 1):
-        found.append((run, verdict(command, run, bare)))
-        print(f"{i} of {len(all_runs)}", end="\r", file=sys.stderr)
+    found = [(run, verdict(command, run, bare)) for run in tqdm(runs())]
     scores = json.loads(SCORES.read_text("utf-8")) if SCORES.is_file() else {}
     scores[name] = score(found)
     SCORES.write_text(json.dumps(scores, indent=1) + "\n", "utf-8")
-    counts = scores[name]["counts"]
-    print(f"{name}: bugs found {counts['bug accused']} of {counts['bug']}, ", end="")
-    print(f"class right {counts['class right']}, wrong patches {counts['patch wrong']}; ", end="")
-    for kind in ("healthy", "control"):
-        print(f"{kind} accused {counts[f'{kind} accused']} of {counts[kind]}", end=" ")
-    print()
+    print(name, dict(scores[name]["counts"]))
 
 
 if __name__ == "__main__":

@@ -65,18 +65,14 @@ class Run:
 # ---------------------------------------------------------------------- scores
 
 
-def each_score(policy, rollout: Rollout) -> Iterator[Tensor]:
-    """(parameters,): the gradient of the log-probability of each completion, all its tokens and the
-    EOS."""
-    parameters = list(policy.parameters())
+def scores(policy, rollout: Rollout) -> Tensor:
+    """(B, parameters): the gradient of the log-probability of each completion, all its tokens and
+    the EOS."""
+    parameters, gradients = list(policy.parameters()), []
     for row in torch.arange(len(rollout)).split(1):
         logp = completion_logps(policy, rollout[row], 1.0).sum()
-        yield parameters_to_vector(torch.autograd.grad(logp, parameters))
-
-
-def scores(policy, rollout: Rollout) -> Tensor:
-    """(B, parameters): `each_score`."""
-    return torch.stack([*each_score(policy, rollout)])
+        gradients.append(parameters_to_vector(torch.autograd.grad(logp, parameters)))
+    return torch.stack(gradients)
 
 
 # ---------------------------------------------------------------------- prompts

@@ -48,9 +48,8 @@ class Run:
 
 
 @torch.no_grad()
-def answer_logits(policy, tokenizer, problems: Sequence[Problem]) -> tuple[torch.Tensor, ...]:
-    """The logits that decide a completion of four tokens: before "#" (n, V), before the first digit
-    (n, V), the second (n, 10, V) and the third or the end (n, 10, 10, V)."""
+def answer_table(policy, tokenizer, problems: Sequence[Problem]) -> np.ndarray:
+    """(problems, 100): the probability of each answer 0 to 99 within four tokens."""
     hash_sign, *digits = tokenizer.convert_tokens_to_ids(list("#0123456789"))
     answers = torch.tensor([[hash_sign, a, b] for a, b in product(digits, digits)])  # "#00", ...
     prompts, mask = encode_prompts(tokenizer, [problem.prompt for problem in problems])
@@ -59,26 +58,21 @@ def answer_logits(policy, tokenizer, problems: Sequence[Problem]) -> tuple[torch
     mask = pad(mask, (0, 3), value=True)
     places = {"attention_mask": mask, "position_ids": position_ids(mask)}
     logits = policy(input_ids=ids, **places, use_cache=False, logits_to_keep=4).logits
-    logits = logits.double().view(len(problems), 10, 10, 4, -1)
-    return logits[:, 0, 0, 0], logits[:, 0, 0, 1], logits[:, :, 0, 2], logits[:, :, :, 3]
-
-
-def answer_table(logits: tuple[torch.Tensor, ...], tokenizer) -> np.ndarray:
-    """(problems, 100): the probability of each answer 0 to 99 within four tokens."""
-    hash_sign, *digits = tokenizer.convert_tokens_to_ids(list("#0123456789"))
-    first, second, third, fourth = (x.softmax(dim=-1) for x in logits)
-    end = tokenizer.eos_token_id
+    probs = logits.double().softmax(dim=-1).view(len(problems), 10, 10, 4, -1)
+    # Before "#" and the first digit (n, V), the second (n, 10, V), the third or the end
+    # (n, 10, 10, V)
+    first, second, third = probs[:, 0, 0, 0], probs[:, 0, 0, 1], probs[:, :, 0, 2]
+    end = probs[..., tokenizer.eos_token_id]
     one = first[:, hash_sign, None] * second[:, digits]  # (problems, 10): "#1"
-    two = one.unsqueeze(2) * third[:, :, digits] * fourth[..., end]  # (problems, 10, 10): "#14"
+    two = one.unsqueeze(2) * third[:, :, digits] * end[..., 3]  # (problems, 10, 10): "#14"
     table = two.flatten(1)
-    table[:, :10] += one * third[..., end]  # "#1" and the end
+    table[:, :10] += one * end[:, :, 0, 2]  # "#1" and the end
     return table.numpy()
 
 
-def measure(run: Run) -> dict:
-    """Train with GRPO on completions of four tokens: one update a batch, no KL, no warm-up. Returns
-    for each held-out problem the probability of the right answer, and the most probable answer."""
-    problems = held_out_problems(16, LEVELS)  # 64, sixteen of each level
+def table_after(run: Run, problems: Sequence[Problem]) -> np.ndarray:
+    """The answer table after training with GRPO on completions of four tokens: one update a batch,
+    no KL, no warm-up."""
     policy, tokenizer = load_policy("base")
     learning_rate, batches = ARMS[run.arm]
     settings = {
@@ -89,9 +83,15 @@ def measure(run: Run) -> dict:
         "num_minibatches": 1,
         "max_new_tokens": 4,
     }
-
     learn(grpo, settings, policy=policy)
-    table = answer_table(answer_logits(policy, tokenizer, problems), tokenizer)
+    return answer_table(policy, tokenizer, problems)
+
+
+def measure(run: Run) -> dict:
+    """Train. Returns for each held-out problem the probability of the right answer, and the most
+    probable answer."""
+    problems = held_out_problems(16, LEVELS)  # 64, sixteen of each level
+    table = table_after(run, problems)
     right = table[np.arange(len(table)), [problem.answer for problem in problems]]
     return {"right": right.round(6), "mode": table.argmax(axis=1)}
 

@@ -11,7 +11,7 @@ there.
 import random
 
 from toy_env import expressions
-from toy_env.expressions import (
+from toy_env.expressions import (  # noqa: F401, what a task has
     INSTRUCTION,
     LEVELS,
     MOST_HELD_OUT,
@@ -23,8 +23,6 @@ from toy_env.expressions import (
     sample_problems,
 )
 
-__all__ = ["INSTRUCTION", "LEVELS", "MOST_HELD_OUT", "Problem", "demonstrate", "extract_answer"]
-__all__ += ["held_out_problems", "is_worked", "reward", "sample_problems"]
 MISSES = (-20, -10, -2, -1, 1, 2, 10, 20)
 
 

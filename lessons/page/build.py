@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 from algorithms import batch_sigma, cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, reinforce, rloo
+from lessons.clinic import signs
 from lessons.page import product
 from lessons.published import ADDRESS, REPOSITORY
 from lessons.workshop.site.ladder import tags
@@ -95,13 +96,12 @@ def patches() -> dict[str, dict]:
     """For each patch of the clinic that page.html offers: why it hurts, and the lines that it
     removes and those that it adds."""
     page, found = (SOURCES / "page.html").read_text(encoding="utf-8"), {}
-    for path in sorted((SOURCES.parent / "clinic").glob("*.diff")):
-        if f'value="{path.stem}"' in page:
-            text = path.read_text(encoding="utf-8")
+    for name, header in signs.patches().items():
+        if f'value="{name}"' in page:
+            text = (signs.HERE / f"{name}.diff").read_text(encoding="utf-8")
             changed = (re.findall(rf"^[{mark}](?![{mark}]{{2}})(.*)", text, re.M) for mark in "-+")
-            why = re.search(r"^Mathematics: (.+(?:\n  .+)*)", text, re.M)[1]
             lines = [[line.strip() for line in lines] for lines in changed]
-            found[path.stem] = {"why": " ".join(why.split()), "lines": lines}
+            found[name] = {"why": header["Mathematics"], "lines": lines}
     return found
 
 

@@ -11,8 +11,7 @@ from toy_env.model import encode_prompts, load_policy
 def test_the_table_holds_what_whole_forward_passes_give():
     policy, tokenizer = load_policy("base")
     problems = held_out_problems(1, LEVELS)
-    logits = short_answers.answer_logits(policy, tokenizer, problems)
-    table = short_answers.answer_table(logits, tokenizer)
+    table = short_answers.answer_table(policy, tokenizer, problems)
 
     def probability(prompt: str, completion: str) -> float:
         end = tokenizer.convert_tokens_to_ids([*completion, tokenizer.eos_token])

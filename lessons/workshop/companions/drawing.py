@@ -8,14 +8,6 @@ from torch import Tensor
 from lessons.workshop.notebook import GREY, RIGHT, label_line, new_figure
 
 
-def two_panels(height: float, left: dict, right: dict):
-    """A figure and its two axes, with the settings of each."""
-    figure, axes = new_figure(8.5, height, columns=2)
-    for axis, settings in zip(axes, (left, right)):
-        axis.set(**settings)
-    return figure, *axes
-
-
 def curve(axis, x, y, color: str, style: str = "-", label: str = "", at: int = -1, **place) -> None:
     """Draw y over x, with a label in the curve's colour beside its point `at`, by default the
     last."""

@@ -1,6 +1,7 @@
 """The pictures of lesson 0, and the right answers and usual mistakes of its exercises."""
 
 from functools import partial
+from itertools import product
 from math import exp
 
 import numpy as np
@@ -8,6 +9,20 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from lessons.workshop.notebook import BLUE, ORANGE, PURPLE, RED, new_figure
+
+# The policy of lessons 0 and 1 has three tokens: 1, 2, and the full stop, which is the EOS
+EOS, LIMIT = 2, 3  # a completion has at most three tokens
+COMPLETIONS = [
+    y
+    for n in range(1, LIMIT + 1)
+    for y in product(range(3), repeat=n)
+    if EOS not in y[:-1] and (y[-1] == EOS or n == LIMIT)
+]
+PREFIXES = sorted({y[:t] for y in COMPLETIONS for t in range(len(y))})
+
+
+def text_of(y: tuple[int, ...]) -> str:
+    return "".join("12."[token] for token in y)
 
 
 def fans(curves: dict[str, Tensor], rate: float) -> Figure:

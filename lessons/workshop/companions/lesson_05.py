@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from types import ModuleType
 
 import numpy as np
 import torch
@@ -9,7 +10,21 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from algorithms import dapo
 from lessons.workshop.notebook import RIGHT, WRONG, new_figure
+
+
+def loss_of_script(
+    script: ModuleType, rewards: Tensor, logps: Tensor, mask: Tensor, old=None, ref=None
+) -> Tensor:
+    """policy_loss of groups with these rewards (P, G); by default the old policy and the reference
+    are the policy itself."""
+    here = logps.detach()
+    batch = {"logps": logps, "old_logps": here if old is None else old, "mask": mask}
+    if script is not dapo:  # which has no KL term
+        batch["ref_logps"] = here if ref is None else ref
+    A = script.compute_advantages(rewards=rewards).view(-1, 1)
+    return script.policy_loss(**batch, advantages=A, config=script.Config())
 
 
 def two_rules(grown: dict) -> Figure:

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from algorithms import grpo
 from lessons import identity
-from lessons.workshop.companions.drawing import two_panels
 from lessons.workshop.notebook import BLUE, ORANGE, RIGHT, WRONG, new_figure
 from toy_env.rollout import Rollout
 
@@ -23,20 +22,11 @@ def advantages_and_coefficients(k: int) -> Figure:
     update."""
     at, ks = np.arange(G), np.arange(G + 1)
     sigma, deviations = identity.sigma(ks, G), (at < k) - k / G
-    figure, left, right = two_panels(
-        3.3,
-        {
-            "title": f"Advantages: {k} right, {G - k} wrong",
-            "xlabel": "✓ right, × wrong completion",
-            "ylim": (-3, 3),
-        },
-        {
-            "title": "Coefficient of the group's update",
-            "xlabel": "k, right completions of 8",
-            "xticks": ks,
-            "ylim": (-0.03, 0.6),
-        },
-    )
+    figure, (left, right) = new_figure(8.5, 3.3, columns=2)
+    left.set(title=f"Advantages: {k} right, {G - k} wrong", ylim=(-3, 3))
+    left.set_xlabel("✓ right, × wrong completion")
+    right.set(title="Coefficient of the group's update", ylim=(-0.03, 0.6))
+    right.set(xlabel="k, right completions of 8", xticks=ks)
     for x, advantages, coefficients, color, name, symbol in (
         (-0.2, deviations / (sigma[k] or 1), sigma, BLUE, "GRPO, DAPO", "σ"),
         (0.2, deviations, sigma**2, ORANGE, "Dr. GRPO", "σ²"),

@@ -3,6 +3,12 @@
 from functools import partial
 
 import numpy as np
+import torch
+
+# The policy of lessons 13 and 17: six answers, two of them right; and all groups of three
+PI = torch.tensor([0.5, -0.3, 0.1, 0.9, -1.2, 0.0], dtype=torch.float64).softmax(dim=0)
+REWARDS = torch.tensor([1.0, 1, 0, 0, 0, 0], dtype=torch.float64)
+GROUPS = torch.cartesian_prod(*[torch.arange(6)] * 3)  # (216, 3)
 
 
 def batch(p, spread, seed=0) -> tuple:

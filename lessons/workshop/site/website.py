@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 
 import nbformat
@@ -60,8 +61,8 @@ def write_site(lessons: Sequence[Path], folder: Path, pictures: dict[Path, list]
     files["group.html"] = group.replace("<main>", f"<main>\n{HOME}", 1)
     wanted = {"README.md", "lessons/README.md", "algorithms/README.md"}
     for source in lessons:
-        lesson = LessonPage(source, pictures.get(source, []), files, wanted)
-        files[f"{source.stem}.html"] = lesson.html()
+        page_of_lesson = lesson_page(source, pictures.get(source, []), files, wanted)
+        files[f"{source.stem}.html"] = page_of_lesson
     files["ladder.html"] = ladder(root, wanted)
     files["index.html"] = index()
     while wanted:
@@ -93,44 +94,24 @@ def linked_file(root: Path, name: str, linked: set[str]) -> str | bytes:
 # ---------------------------------------------------------------------- lessons
 
 
-class LessonPage:
-    """One lesson: its source and notebook, and its pictures if they are drawn. Adds pictures to
-    `files`, and the names of what it links to to `linked`."""
+def lesson_page(
+    source: Path, pictures: list[dict], files: dict[str, str | bytes], linked: set[str]
+) -> str:
+    """The page of a lesson, with its pictures if they are drawn, and links to its neighbours. The
+    notebook's last cell, which has no source, links to other notebooks and is left out. Adds
+    pictures to `files`, and the names of what the page links to to `linked`."""
+    render = Renderer(f"lessons/{source.stem}.ipynb", linked).to_html
+    numbers, title = count(1), sources.heading(source)
 
-    def __init__(
-        self, source: Path, pictures: list[dict], files: dict[str, str | bytes], linked: set[str]
-    ) -> None:
-        self.source, self.pictures, self.files = source, pictures, files
-        self.render = Renderer(f"lessons/{source.stem}.ipynb", linked).to_html
-        self.count = 0
-
-    def html(self) -> str:
-        """The page, with links to its neighbours. The notebook's last cell, which has no source,
-        links to other notebooks and is left out."""
-        cells = sources.read_cells(self.source)
-        built = nbformat.read(build.notebook_path(self.source), as_version=4)
-        before, after = sources.neighbours(self.source)
-        return page(
-            f"{self.source.stem}.html",
-            sources.heading(self.source),
-            "".join(map(self.cell, cells, built.cells)),
-            "lesson.html",
-            minutes=cells[0].note,
-            before=before,
-            after=after,
-            heading=sources.heading,
-            script="sliders.js" if self.pictures else "",
-        )
-
-    def cell(self, cell: sources.Cell, built: nbformat.NotebookNode) -> str:
-        """One cell as HTML, its code and its outputs folded where the notebook folds them. Of a
-        check only pictures are left, because nobody attempts the exercise here."""
+    def cell_as_html(cell: sources.Cell, built: nbformat.NotebookNode) -> str:
+        """One cell, its code and its outputs folded where the notebook folds them. Of a check only
+        pictures are left, because nobody attempts the exercise here."""
         if built.cell_type == "markdown":
             markdown = cell.text if cell.kind == "markdown" else built.source
-            return self.render(NEEDS_CELLS.sub("", markdown))
+            return render(NEEDS_CELLS.sub("", markdown))
         if cell.kind == "check":
-            return "".join(map(self.output, filter(is_picture, built.outputs)))
-        code, outputs = highlighted(cell.text), "".join(map(self.output, built.outputs))
+            return "".join(map(output_as_html, filter(is_picture, built.outputs)))
+        code, outputs = highlighted(cell.text), "".join(map(output_as_html, built.outputs))
         if cell.note == "guess":
             outputs = f"<details><summary>{GUESS}</summary>\n{outputs}</details>\n"
         if cell.kind == "fold":
@@ -138,35 +119,49 @@ class LessonPage:
             return f"{outputs}<details>{summary}\n{code}</details>\n"
         return code + outputs
 
-    def output(self, output: nbformat.NotebookNode) -> str:
+    def output_as_html(output: nbformat.NotebookNode) -> str:
         """One output of a cell."""
         data = output.get("data", {})
         if is_picture(output):
-            return self.picture(data)
+            return next_picture(data)
         if "text/markdown" in data:
-            return self.render(data["text/markdown"])
+            return render(data["text/markdown"])
         text = (output.get("text") or data.get("text/plain", "")).rstrip()
         text = html.escape(text, quote=False)
         return f'<pre class="out" tabindex="0">{text}</pre>\n' if text else ""
 
-    def picture(self, data: dict) -> str:
+    def next_picture(data: dict) -> str:
         """The next picture: as it is drawn, with its sliders, or as the notebook shows it."""
-        self.count += 1
-        name, by_width = f"figures/{self.source.stem}-{self.count}", {}
-        if self.pictures:
-            by_width = self.pictures[self.count - 1]
+        number, by_width = next(numbers), {}
+        name = f"figures/{source.stem}-{number}"
+        if pictures:
+            by_width = pictures[number - 1]
         else:
-            self.files[f"{name}.png"] = base64.b64decode(data["image/png"])
+            files[f"{name}.png"] = base64.b64decode(data["image/png"])
         for width, picture in by_width.items():
             starts = [slider["start"] for slider in picture["sliders"]]
-            self.files[f"{name}-{width}.svg"] = drawn.frame(picture, starts)
+            files[f"{name}-{width}.svg"] = drawn.frame(picture, starts)
             if starts:
                 content = json.dumps(picture, ensure_ascii=False, separators=(",", ":"))
-                self.files[f"{name}-{width}.js"] = f'drawn["{name}-{width}"] = {content};\n'
+                files[f"{name}-{width}.js"] = f'drawn["{name}-{width}"] = {content};\n'
         has_sliders = data["text/plain"] == notebook.WITH_SLIDERS
-        title = f"{sources.heading(self.source)}, picture {self.count}"
-        values = {"name": name, "has_sliders": has_sliders, "title": title}
-        return filled("picture.html", number=self.count, **values, **by_width)
+        values = {"name": name, "has_sliders": has_sliders, "number": number}
+        return filled("picture.html", title=f"{title}, picture {number}", **values, **by_width)
+
+    cells = sources.read_cells(source)
+    built = nbformat.read(build.notebook_path(source), as_version=4)
+    before, after = sources.neighbours(source)
+    return page(
+        f"{source.stem}.html",
+        title,
+        "".join(map(cell_as_html, cells, built.cells)),
+        "lesson.html",
+        minutes=cells[0].note,
+        before=before,
+        after=after,
+        heading=sources.heading,
+        script="sliders.js" if pictures else "",
+    )
 
 
 def is_picture(output: nbformat.NotebookNode) -> bool:

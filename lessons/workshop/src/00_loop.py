@@ -30,12 +30,11 @@
 # %% [fold]
 import inspect
 import math
-from itertools import product
 
 import torch
 from torch.func import grad, jacrev
 
-from lessons.workshop.companions.lesson_00 import fans
+from lessons.workshop.companions.lesson_00 import COMPLETIONS, PREFIXES, fans, text_of
 from lessons.workshop.notebook import (
     GREY,
     RIGHT,
@@ -48,18 +47,11 @@ from lessons.workshop.notebook import (
     trains,
 )
 
-EOS, LIMIT = (
-    2,
-    3,
-)  # the full stop is the end-of-sequence token; a completion has at most three tokens
-tuples = [y for n in (1, 2, 3) for y in product(range(3), repeat=n)]
-completions = [y for y in tuples if EOS not in y[:-1] and (y[-1] == EOS or len(y) == LIMIT)]
-texts = ["".join("12."[token] for token in y) for y in completions]
+texts = [text_of(y) for y in COMPLETIONS]  # 15
 R = torch.tensor([float(text.endswith("2.")) for text in texts]).double()  # (15,): the verifier
-prefixes = sorted({y[:t] for y in completions for t in range(len(y))})
 uses = torch.zeros(15, 7, 3).double()  # 1 where a completion takes this token after this prefix
-for i, y in enumerate(completions):
-    uses[i, [prefixes.index(y[:t]) for t in range(len(y))], y] = 1
+for i, y in enumerate(COMPLETIONS):
+    uses[i, [PREFIXES.index(y[:t]) for t in range(len(y))], y] = 1
 
 
 def log_probabilities(logits):

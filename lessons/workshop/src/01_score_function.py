@@ -33,18 +33,16 @@ import numpy as np
 import torch
 
 from algorithms import reinforce
+from lessons.experiments.estimators import Completions
+from lessons.workshop.companions.lesson_00 import COMPLETIONS, EOS, LIMIT, PREFIXES, text_of
 from lessons.workshop.companions.lesson_01 import cloud, mean_squares
 from lessons.workshop.notebook import check, knob, show, show_source, trains
-from toy_env.arithmetic import Problem, reward
+from toy_env import arithmetic
+from toy_env.arithmetic import Problem
 from toy_env.model import load_policy
-from toy_env.rollout import completion_logps, sample
 
 base, tokenizer = load_policy("base")
-weights, generator = list(base.parameters()), torch.Generator().manual_seed(0)
-
-def squared_score(completion):
-    gradients = torch.autograd.grad(completion_logps(base, completion, 1.0).sum(), weights)
-    return sum(g.square().sum().item() for g in gradients)
+generator = torch.Generator().manual_seed(0)
 
 def mean_square(b, chance, R, squared):
     """E[(R - b)² |s|²], from each completion's probability, reward and |s|²."""
@@ -59,11 +57,9 @@ def usual_over_none(chance, R, squared):  # the mean square with b = p over that
 
 measured, long = {}, {}  # each prompt's sample; mean |s|² of wrong completions over right ones
 for problem in (Problem("35+14", 49, 1), Problem("2+10+2", 14, 2), Problem("19+28-25", 22, 2)):
-    drawn = sample(base, tokenizer, [problem.prompt], 512, 56, 1.0, generator)
-    row_of = dict(zip(drawn.texts, range(512)))  # equal texts have equal scores
-    scores = {text: squared_score(drawn[torch.tensor([i])]) for text, i in row_of.items()}
-    squared = np.array([scores[text] for text in drawn.texts])
-    rewards = np.array([reward(problem, text) for text in drawn.texts])
+    pool = Completions.draw(base, tokenizer, arithmetic, problem, 512, generator)
+    squared = np.diag(pool.inner)[pool.drawn]  # |s|², equal for equal texts
+    rewards = pool.right[pool.drawn].astype(float)
     measured[problem.prompt] = np.full(512, 1 / 512), rewards, squared
     long[problem.prompt] = squared[rewards == 0].mean() / squared[rewards == 1].mean()
 
@@ -136,22 +132,13 @@ show(mean_squares(measured, mean_square, best))
 # stop is the end-of-sequence token, EOS.)
 
 # %% [fold]
-TOKENS, EOS, LIMIT = "12.", 2, 3
-
-def continuations(prefix=()):
-    """All completions that begin with `prefix`: up to the first EOS, or LIMIT tokens."""
-    if len(prefix) == LIMIT or EOS in prefix:
-        return [prefix]
-    return [y for token in range(3) for y in continuations((*prefix, token))]
-
-completions = continuations()
-texts = ["".join(TOKENS[token] for token in y) for y in completions]
+completions = sorted(COMPLETIONS)
+texts = [text_of(y) for y in completions]
 R = torch.tensor([float(text.endswith("2.")) for text in texts]).double()  # (15,)
-prefixes = sorted({y[:t] for y in completions for t in range(len(y))})
 generator = torch.Generator().manual_seed(10)
 theta = torch.randn(7, 3, dtype=torch.float64, generator=generator).requires_grad_()
 
-next_token = {prefix: theta[i].softmax(dim=0) for i, prefix in enumerate(prefixes)}
+next_token = {prefix: theta[i].softmax(dim=0) for i, prefix in enumerate(PREFIXES)}
 factors = [[next_token[y[:t]][token] for t, token in enumerate(y)] for y in completions]
 every_pi = torch.stack([torch.stack(probabilities).prod() for probabilities in factors])
 pi = every_pi.detach()
@@ -170,7 +157,7 @@ show_source(reinforce.policy_loss)
 ids = torch.tensor([[*y, *[EOS] * (LIMIT - len(y))] for y in completions])  # (15, 3), padded
 mask = torch.arange(LIMIT) < torch.tensor([[len(y)] for y in completions])  # (15, 3), with EOS
 before = [[y[: min(t, len(y) - 1)] for t in range(LIMIT)] for y in completions]
-prefix_ids = torch.tensor([[prefixes.index(prefix) for prefix in row] for row in before])
+prefix_ids = torch.tensor([[PREFIXES.index(prefix) for prefix in row] for row in before])
 logps = theta.log_softmax(dim=1)[prefix_ids, ids]  # (15, 3)
 config = reinforce.Config(max_new_tokens=LIMIT)
 

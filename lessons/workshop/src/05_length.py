@@ -36,6 +36,8 @@ import torch
 from algorithms import dapo, dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import compare_tables
+from lessons.experiments.harness.grid import change
+from lessons.experiments.harness.paired import difference
 from lessons.workshop.companions import lesson_05
 from lessons.workshop.notebook import check, show, show_diff, trains
 
@@ -44,20 +46,12 @@ C = dr_grpo.Config().max_new_tokens
 def doubles(*numbers):
     return torch.tensor(numbers, dtype=torch.float64)
 
-def loss_of_script(script, rewards, logps, mask):
-    """policy_loss of groups with these rewards (P, G), where every ratio is 1."""
-    batch = {"logps": logps, "old_logps": logps.detach(), "mask": mask}
-    if script is not dapo:  # which has no KL term
-        batch["ref_logps"] = logps.detach()
-    A = script.compute_advantages(rewards=rewards).view(-1, 1)
-    return script.policy_loss(**batch, advantages=A, config=script.Config())
-
 RULES = {"GRPO": grpo, "Dr. GRPO": dr_grpo, "DAPO": dapo}
 right = (torch.rand(1024, 1, generator=torch.Generator().manual_seed(0)) < 0.3).long()
 grown = {}  # lengths of wrong and right completions, (updates, 2)
 for name, script in RULES.items():
     def loss_of(logps, right, mask, script=script):
-        return loss_of_script(script, right.view(128, 8).double(), logps, mask)
+        return lesson_05.loss_of_script(script, right.view(128, 8).double(), logps, mask)
 
     grown[name] = lesson_05.mean_lengths(loss_of, right, updates=101, rate=10.0)
 ends = {name: lengths[-1] for name, lengths in grown.items()}
@@ -70,10 +64,9 @@ results = compare_tables.load()
 arms, ablation = results["pieces"]["arms"], results["ablation"]["arms"]
 
 
-def interval(gaps, form=".1f"):
+def interval(gaps, digits=1):
     """Mean over ten seeds and its 95 % interval, by Student's t."""
-    mean, half = gaps.mean(), 2.262 * gaps.std(ddof=1) / math.sqrt(len(gaps))
-    return f"{mean:{form}} [{mean - half:{form}}, {mean + half:{form}}]".replace("-", "−")
+    return change(difference(gaps, 0 * gaps), digits, scale=1).replace("+", "")
 
 by_length, by_sigma = {}, {}
 for kind in ("right", "wrong"):
@@ -81,7 +74,7 @@ for kind in ("right", "wrong"):
     both, length_only, sigma_only, neither = (
         np.array(arms[name][f"length_{kind}"]["seeds"]) for name in names)
     divided, not_divided = both - sigma_only, length_only - neither  # ÷ σ or not
-    by_length[kind] = [interval(gaps, ".2f") for gaps in (divided, not_divided)]
+    by_length[kind] = [interval(gaps, 2) for gaps in (divided, not_divided)]
     by_mean, by_constant = both - length_only, sigma_only - neither
     by_sigma[kind] = [interval(gaps) for gaps in (by_mean, by_constant)]
 steps = ("+ token-level loss", "+ soft overlong punishment")
@@ -114,7 +107,7 @@ def token_push(script, rewards, lengths):
     """(G, T): minus the derivative of the script's loss by each token's log-probability."""
     mask = torch.arange(int(lengths.max())) < lengths.view(-1, 1)
     logps = torch.full(mask.shape, -0.5).double().requires_grad_()
-    loss = loss_of_script(script, rewards.view(1, -1), logps, mask)
+    loss = lesson_05.loss_of_script(script, rewards.view(1, -1), logps, mask)
     return -torch.autograd.grad(loss, logps)[0]
 
 short, long, lengths = 5, 50, torch.tensor([5, 50, 5, 50])

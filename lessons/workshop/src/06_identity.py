@@ -38,6 +38,7 @@ from lessons import identity
 from lessons.experiments import estimators
 from lessons.experiments.float64 import to_float64
 from lessons.workshop.companions import lesson_06 as figures
+from lessons.workshop.companions.lesson_05 import loss_of_script
 from lessons.workshop.notebook import check, knob, say, show, trains
 from toy_env import arithmetic
 from toy_env.model import load_policy
@@ -128,13 +129,7 @@ def totals():
 def loss_gradient(script, rewards, old=None, ref=None):
     """Minus the gradient of policy_loss; by default old and ref are the policy itself."""
     logps = completion_logps(policy, group, temperature=1.0)
-    A = script.compute_advantages(rewards=rewards.view(1, G)).view(G, 1)
-    batch = {"logps": logps, "old_logps": logps.detach() if old is None else old,
-             "ref_logps": logps.detach() if ref is None else ref, "advantages": A}
-    if script is dapo:
-        del batch["ref_logps"]  # it has no KL
-    loss = script.policy_loss(**batch, mask=group.mask, config=script.Config())
-    return gradients([-loss])[0]
+    return gradients([-loss_of_script(script, rewards.view(1, G), logps, group.mask, old, ref)])[0]
 
 
 start = parameters_to_vector(policy.parameters()).detach()

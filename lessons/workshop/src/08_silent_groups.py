@@ -32,19 +32,16 @@ import torch
 from lessons import identity
 from lessons.clinic import signs
 from lessons.experiments import bigmath
+from lessons.experiments.estimators import collect
 from lessons.workshop.companions import lesson_08
 from lessons.workshop.companions.lesson_08 import tenfold
 from lessons.workshop.notebook import check, show
-from toy_env.arithmetic import LEVELS, reward, sample_problems
+from toy_env import arithmetic
 from toy_env.model import load_policy
-from toy_env.rollout import sample
 
 policy, tokenizer = load_policy("base")
-problems = sample_problems(128, LEVELS, random.Random(8))
-prompts, generator = [problem.prompt for problem in problems], torch.Generator().manual_seed(8)
-rollout = sample(policy, tokenizer, prompts, 32, 56, 1.0, generator)  # 32 completions of each
-rewards = [reward(problems[row // 32], text) for row, text in enumerate(rollout.texts)]
-R = np.array(rewards).reshape(128, 32)
+draws = random.Random(8), torch.Generator().manual_seed(8)
+_, R = collect(policy, tokenizer, arithmetic, 128, 32, *draws)  # 128 problems, 32 completions each
 solve_rates, table = R.mean(axis=1), {}
 for G in (2, 4, 8):
     predicted = identity.silent_rate_unbiased(R[:, :16].sum(axis=1).astype(int), 16, G)

@@ -29,23 +29,22 @@ from itertools import product
 
 import numpy as np
 
-from algorithms import grpo
 from lessons.experiments import short_answers
 from lessons.experiments.harness import paired
-from lessons.experiments.harness.learning import learn
+from lessons.experiments.harness.learning import pass_and_majority
 from lessons.workshop.companions.drawing import bars
 from lessons.workshop.companions.lesson_11 import rises, seen_to_change, two_curves
 from lessons.workshop.notebook import check, knob, say, show
-from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems
-from toy_env.evaluate import majority_at_k, pass_at_k
+from toy_env import arithmetic
+from toy_env.arithmetic import LEVELS, held_out_problems
+from toy_env.evaluate import majority_at_k
 from toy_env.evaluation import evaluate
 from toy_env.model import load_policy
 
 base, tokenizer = load_policy("base")
 problems = held_out_problems(16, LEVELS)  # 64, sixteen of each level
 rights = np.array([problem.answer for problem in problems])
-logits = short_answers.answer_logits(base, tokenizer, problems)
-exact = short_answers.answer_table(logits, tokenizer)  # (problems, 100), of each answer
+exact = short_answers.answer_table(base, tokenizer, problems)  # (problems, 100), of each answer
 
 def among_answers(table):
     return table / table.sum(axis=1, keepdims=True)
@@ -66,14 +65,9 @@ def majority(table, K, rounds=50):
     wins = (votes[:, np.arange(len(table)), rights] == top) & (top > 0)
     return (wins / (votes == top[..., None]).sum(axis=2)).mean(axis=0)
 
-settings = {"steps": 8, "learning_rate": 3e-4, "warmup_steps": 0,
-            "num_minibatches": 1, "max_new_tokens": 4}
-
 def trained(seed):
-    policy = load_policy("base")[0]
-    learn(grpo, settings | {"seed": seed}, policy=policy)
-    logits = short_answers.answer_logits(policy, tokenizer, problems)
-    return among_answers(short_answers.answer_table(logits, tokenizer))
+    run = short_answers.Run("GRPO, small steps", seed)
+    return among_answers(short_answers.table_after(run, problems))
 
 runs, answered, one = [trained(seed) for seed in range(5)], among_answers(exact), 23
 after = runs[0]
@@ -297,10 +291,8 @@ def modes_changed(before, after):
 
 # %% [fold]
 sampled = evaluate(base, tokenizer, problems, samples=64, max_new_tokens=4)
-answers = [[extract_answer(text) for text in row] for row in sampled.texts]  # or None
 for K in (1, 4, 16, 64):  # estimates from 64 samples against the exact values
-    counted = [pass_at_k(64, row.count(y), K) for row, y in zip(answers, rights)]
-    voted = [majority_at_k(row, y, K) for row, y in zip(answers, rights)]
+    counted, voted = pass_and_majority(sampled, problems, arithmetic, K).values()
     for true, estimate in ((1 - (1 - p_right(exact)) ** K, counted), (majority(exact, K), voted)):
         noise = np.sqrt((true * (1 - true)).sum()) / len(true) / (8 if K == 1 else 1)
         assert abs(np.mean(estimate) - true.mean()) < 4 * noise + 0.01

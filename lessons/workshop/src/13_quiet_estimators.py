@@ -32,8 +32,6 @@
 # With $b = 0$ only $p\,a_+$ is left. When is that less than with the mean reward, $b = p$?
 
 # %% [fold]
-from itertools import product
-
 import numpy as np
 import torch
 
@@ -42,6 +40,9 @@ from lessons import identity
 from lessons.experiments import estimators, weights
 from lessons.experiments.harness.grid import load_runs, markdown
 from lessons.experiments.harness.paired import difference
+from lessons.workshop.companions.lesson_13 import GROUPS as groups
+from lessons.workshop.companions.lesson_13 import PI as pi
+from lessons.workshop.companions.lesson_13 import REWARDS as R
 from lessons.workshop.companions.lesson_13 import batch, limit_in_groups
 from lessons.workshop.notebook import BLUE, ORANGE, check, knob, new_figure, trains
 
@@ -146,11 +147,8 @@ def clouds(p, ratio):
     return figure
 
 knob(clouds, p=(0.1, 0.9, 0.2, 0.5), ratio=[2, 0.125, 0.5, 1, 3, 5, 8, 11])
-pi = torch.tensor([0.5, -0.3, 0.1, 0.9, -1.2, 0.0], dtype=torch.float64).softmax(dim=0)
-R = torch.tensor([1.0, 1, 0, 0, 0, 0], dtype=torch.float64)
 squared, p = (torch.eye(6, dtype=torch.float64) - pi).square().sum(dim=1), pi @ R
 right, wrong = (pi * R) @ squared, (pi * (1 - R)) @ squared  # p a₊, q a₋
-groups = torch.tensor([*product(range(6), repeat=3)])
 A = rloo.compute_advantages(rewards=R[groups])
 exact = (pi[groups].prod(dim=1)[:, None] * A**2 * squared[groups]).sum() / 3
 # The mean of the others: the mean square of p, and its own noise

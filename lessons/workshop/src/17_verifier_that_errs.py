@@ -27,6 +27,9 @@ from algorithms import dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import erring
 from lessons.experiments.harness.grid import change, load_runs, markdown, short
+from lessons.workshop.companions.lesson_13 import GROUPS as groups
+from lessons.workshop.companions.lesson_13 import PI as pi
+from lessons.workshop.companions.lesson_13 import REWARDS as R
 from lessons.workshop.companions.lesson_17 import forms, lags, learning
 from lessons.workshop.notebook import check, fill, say, show, trains
 
@@ -145,13 +148,10 @@ show(learning(runs))
 # By enumeration of six answers, all groups of three and all verdicts:
 
 # %% [fold]
-pi = torch.tensor([0.5, -0.3, 0.1, 0.9, -1.2, 0.0], dtype=torch.float64).softmax(dim=0)
-R = torch.tensor([1.0, 1, 0, 0, 0, 0], dtype=torch.float64)
 S = torch.eye(6, dtype=torch.float64) - pi  # scores in rows
 f, m, G = 0.3, 0.1, 3
 p, J = pi @ R, 1 - f - m
 passes = f + J * R  # (6,) the probability that an answer passes
-groups = torch.tensor([*product(range(6), repeat=G)])
 verdicts = torch.tensor([*product([0.0, 1.0], repeat=G)], dtype=torch.float64)
 pass_rates = passes[groups][:, None]  # (groups, 1, G)
 chances = torch.where(verdicts == 1, pass_rates, 1 - pass_rates).prod(dim=2)
