@@ -2,7 +2,7 @@
 
 All take the keywords logps, with gradient, old_logps, mask, (B, T), and advantages, (B, 1) or (B,
 T), and are averaged alike: over the tokens of each completion, then over completions. The losses of
-the scripts have their own tests; tests/engines/test_parity.py compares SAPO, GMPO and DPPO with verl.
+the scripts have their own tests; tests/engines compares SAPO, GMPO and DPPO with verl.
 """
 
 from collections.abc import Callable
