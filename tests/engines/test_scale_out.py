@@ -38,27 +38,7 @@ def test_defaults_are_those_of_the_script_and_of_options_json(name):
     assert {key: settings[key] for key in expected} == expected
 
 
-@pytest.mark.parametrize("processes, parts", [(1, 1), (2, 4), (8, 1)])
-def test_an_optimizer_step_sees_the_same_number_of_completions(processes, parts):
-    """TRL samples per_device_train_batch_size x steps_per_generation completions in each
-    process."""
-    options = scale_out.trl_settings(scale_out.Config(gradient_accumulation_steps=parts), processes)
-    each = processes * options["per_device_train_batch_size"]
-    assert each * options["gradient_accumulation_steps"] == 64
-    assert each * options["steps_per_generation"] == 256
-    assert options["max_steps"] == 60 * 4 and options["warmup_steps"] == 10 * 4
-
-
 # In every process
-
-
-def start_away_from_the_reference(policy) -> None:
-    """Change the weights a little, so that the KL to the base model has a gradient from the first
-    step."""
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter += 0.05 * parameter.std() * torch.randn(parameter.shape, generator=generator)
 
 
 def whole(weights: list[Tensor]) -> Tensor:
@@ -68,8 +48,8 @@ def whole(weights: list[Tensor]) -> Tensor:
 
 def record(name: str, folder: Path) -> None:
     """Train for one rollout batch and two optimizer steps, and write the rows, gradient and weights
-    of each step to FOLDER/NAME.pt. The learning rate is so high that ratios of DAPO meet the clip
-    in the second; the gradients are seen after clipping, which is therefore off."""
+    of each step to FOLDER/NAME.pt. The gradients are seen after clipping, which is therefore
+    off."""
     from accelerate.utils import gather_object
     from transformers import TrainerCallback
 
@@ -89,7 +69,6 @@ def record(name: str, folder: Path) -> None:
         trl=("max_grad_norm=1e9",),
     )
     trainer = scale_out.build_trainer(config, scale_out.trl_settings(config, scale_out.PROCESSES))
-    start_away_from_the_reference(trainer.model)
     groups = json.loads((folder / "groups.json").read_text("utf-8"))
     steps, rows, compute_loss = [], [], trainer._compute_loss
     decode = trainer.processing_class.batch_decode
@@ -143,8 +122,11 @@ PROMPTS = [row["prompt"] for row in engines.rows(P, seed=2, chat=False)]  # as s
 
 @pytest.fixture(scope="module")
 def rollout(base) -> Rollout:
-    """G completions of each problem, by the base model."""
-    return sample(*base, PROMPTS, G, T, 1.5, generator=torch.Generator().manual_seed(1))
+    """G completions of each problem, by the base model, which is also the reference."""
+    rollout = sample(*base, PROMPTS, G, T, 1.5, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        rollout.old_logps = rollout.ref_logps = completion_logps(base[0], rollout, TEMPERATURE)
+    return rollout
 
 
 @pytest.fixture(scope="module")
@@ -167,17 +149,16 @@ def folder(tmp_path_factory, rollout) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", scale_out.ALGORITHMS)
-def test_trl_trains_on_the_recorded_rows_with_the_gradient_of_the_script(
-    base, folder, rollout, name
-):
+def test_trl_trains_on_the_recorded_rows_with_the_gradient_of_the_script(folder, rollout, name):
     """At each step TRL's gradient is that of the script's own loss, on the rows and at the weights
-    that TRL had, with the script's advantages times TRL's documented factors. Every completion is
-    there once, beside its own prompt."""
+    that TRL had, with the script's advantages times TRL's documented factors. In the second, which
+    follows an update, the KL has a gradient. Every completion is there once, beside its own
+    prompt."""
     steps = torch.load(folder / f"{name}.pt")
     rows = [PROMPTS[i // G] + text for i, text in enumerate(rollout.texts)]
     assert sorted(steps[0]["rows"] + steps[1]["rows"]) == sorted(rows)
 
-    rollout, script = rollout[torch.arange(P * G)], SCRIPTS[name]  # a copy
+    script, policy = SCRIPTS[name], load_policy()[0]
     config = script.Config(max_new_tokens=T, group_size=G, temperature=TEMPERATURE)
     answers = [row["answer"] for row in engines.rows(P, seed=2) for _ in range(G)]
     rewards = torch.tensor(engines.trl_reward([], rollout.texts, answers))
@@ -185,31 +166,25 @@ def test_trl_trains_on_the_recorded_rows_with_the_gradient_of_the_script(
         rewards = 2 * rewards - 1 + script.overlong_penalty(mask=rollout.mask, config=config)
     rewards = rewards.view(P, G)
     factor = 1 if name == "dr_grpo" else ddof_factor(rewards, 1e-4)
-    rollout.advantages = (script.compute_advantages(rewards=rewards) * factor).view(-1, 1)
-    policy = load_policy()[0]
-    start_away_from_the_reference(policy)
-    with torch.no_grad():
-        rollout.old_logps = completion_logps(policy, rollout, TEMPERATURE)
-        rollout.ref_logps = completion_logps(base[0], rollout, TEMPERATURE)
+    advantages = (script.compute_advantages(rewards=rewards) * factor).view(-1, 1)
     for step in steps:  # two rows that are equal have equal advantages
-        minibatch = rollout[torch.tensor([*map(rows.index, step["rows"])])]
+        places = torch.tensor([rows.index(row) for row in step["rows"]])
+        minibatch = rollout[places]
         vector_to_parameters(step["weights"], policy.parameters())
         minibatch.logps = completion_logps(policy, minibatch, TEMPERATURE)
-        loss = script_loss(name, minibatch, minibatch.advantages, config)
+        loss = script_loss(name, minibatch, advantages[places], config)
         if name in scale_out.OVERLONG:
             # TRL divides by the mean number of tokens of a minibatch, not by its own.
             loss = loss * minibatch.mask.sum() / (rollout.mask.sum() / len(steps))
         gradient = parameters_to_vector(torch.autograd.grad(loss, list(policy.parameters())))
         assert (step["gradient"] - gradient).norm() < 1e-4 * gradient.norm()
-    moved = (minibatch.logps - minibatch.old_logps).abs()[minibatch.mask].max()
-    assert moved > 0.3, "ratios leave the clip's range in the second step"
 
 
 @pytest.mark.slow
 def test_under_fsdp_the_program_leaves_a_whole_trained_model(base, folder):
     policy, _ = load_policy(str(folder / "run/checkpoint"))
-    for before, after in zip(base[0].parameters(), policy.parameters(), strict=True):
-        assert 1e-5 < (before - after).abs().max() < 1e-3
+    before, after = (parameters_to_vector(model.parameters()) for model in (base[0], policy))
+    assert 1e-5 < (before - after).abs().max() < 1e-3
     assert json.loads((folder / "run/results.json").read_text("utf-8"))["processes"] == 2
 
 
