@@ -28,7 +28,7 @@ BUDGET = 9  # max_new_tokens; the second random batch is narrower
 P, G = 11, 3  # TRL computes n/(n-1) in float32: exact for groups of 3 and batches of 33
 OPTIONS = json.loads((ROOT / "algorithms/options.json").read_text("utf-8"))
 SCRIPTS = {name: import_module(f"algorithms.{name}") for name in OPTIONS if name != "all scripts"}
-WITH_SIGMA = ("grpo", "dapo", "gspo", "cispo")
+WITH_SIGMA = ("grpo", "dapo", "gspo", "cispo")  # that of the group; the libraries' has ddof 1
 
 
 def random_batch(seed: int) -> SimpleNamespace:
@@ -198,9 +198,8 @@ def trl_trainer(trl, folder: str, batch: SimpleNamespace, kind: str = "GRPO", **
             return prompt_ids, ids, texts
         return prompt_ids, ids, None, texts, None, {}, None, None
 
-    def recorded(model, input_ids, *_, **__):
+    def recorded(model, *_, **__):
         logps = trainer.logps["reference" if model is trainer.ref_model else "policy"]
-        assert len(input_ids) == len(logps)
         return logps, torch.zeros_like(logps), None
 
     trainer._generate = generate
@@ -239,7 +238,7 @@ OTHER_CLIP = {  # in the script, in TRL
     "gspo": ({"clip_eps_low": 0.2, "clip_eps_high": 0.3}, {"epsilon": 0.2, "epsilon_high": 0.3}),
     "cispo": ({"max_ratio": 1.5}, {"epsilon_high": 1.5}),
 }
-CASES = [(name, "as it is") for name in SCRIPTS if name != "reinforce"]
+CASES = [(name, "as it is") for name, options in TRL_OPTIONS.items() if options]
 CASES += [(name, "without KL") for name in ("grpo", "dr_grpo", "gspo")]
 CASES += [("gspo", "other clip"), ("gspo", "other clip, without KL"), ("cispo", "other clip")]
 CASES += [("dapo", "filtered"), ("cispo", "filtered")]
