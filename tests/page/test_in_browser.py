@@ -435,15 +435,16 @@ def test_the_ladder_shows_any_two_scripts_and_what_a_tag_means(browser, site):
 def test_every_slider_changes_its_picture(browser, site, width, kind):
     (lesson,) = site[0].glob("13_*.html")
     with opened(browser, lesson.as_uri(), viewport={"width": width, "height": 850}) as page:
-        for figure, picture in zip(page.locator("figure[data-picture]").all(), site[1]):
-            image = figure.locator("img")
+        for figure in page.locator("figure[data-picture]").all():
+            number = int(figure.get_attribute("data-picture").rpartition("-")[2])
+            image, picture = figure.locator("img"), site[1][number - 1][kind]
             for slider in figure.locator("input").all():
                 before = image.evaluate("(image) => image.currentSrc")
                 last = slider.input_value() == slider.get_attribute("max")
                 slider.press("ArrowLeft" if last else "ArrowRight")
                 page.wait_for_function(REDRAWN, arg=[image.element_handle(), before])
                 position = [other.input_value() for other in figure.locator("input").all()]
-                assert image.evaluate(CONTENT) == drawn.frame(picture[kind], position)
+                assert image.evaluate(CONTENT) == drawn.frame(picture, position)
                 value = json.loads(slider.get_attribute("data-values"))[int(slider.input_value())]
                 mark = slider.get_attribute("id")
                 assert figure.locator(f"output[for='{mark}']").inner_text() == value
