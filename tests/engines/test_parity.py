@@ -147,11 +147,10 @@ def test_value_loss_is_that_of_verl(verl, batch, value_clip):
     """Exactly: both have the factor 1/2."""
     inputs = {name: getattr(batch, name) for name in ("values", "old_values", "returns", "mask")}
     ours = ppo.value_loss(**inputs, config=ppo.Config(value_clip=value_clip))
-    theirs, clipped = verl.core.compute_value_loss(
+    theirs, _ = verl.core.compute_value_loss(
         batch.values, batch.returns, batch.old_values, batch.mask.long(), cliprange_value=value_clip
     )
     assert_same_loss(ours, theirs, batch.values)
-    assert (clipped > 0.1) == (value_clip < 1)
 
 
 # TRL
