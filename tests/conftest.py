@@ -191,16 +191,28 @@ def train(tmp_path, no_curves) -> Callable[..., list[dict]]:
 
 
 @pytest.fixture(scope="session")
+def trl():
+    """TRL, with the library that holds its data."""
+    pytest.importorskip("datasets", reason=INSTALL_TRL)
+    return pytest.importorskip("trl", reason=INSTALL_TRL)
+
+
+@pytest.fixture(scope="session")
 def verl() -> SimpleNamespace:
     """The modules of verl that hold its formulas and its configuration."""
     pytest.importorskip("verl", reason=INSTALL_VERL)
     from verl.trainer.ppo import core_algos
     from verl.utils import tensordict_utils
+    from verl.utils.config import omega_conf_to_dataclass
     from verl.workers import config
     from verl.workers.utils import losses
 
     return SimpleNamespace(
-        core=core_algos, losses=losses, config=config, tensordict=tensordict_utils
+        core=core_algos,
+        losses=losses,
+        config=config,
+        tensordict=tensordict_utils,
+        typed=omega_conf_to_dataclass,
     )
 
 

@@ -7,9 +7,8 @@ writes them into algorithms/README.md and the diff of Dr. GRPO into README.md.
 
 import ast
 import difflib
-import io
 import re
-import tokenize
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -62,18 +61,12 @@ def code_lines(text: str, comments: bool = False) -> list[str]:
     """The lines of a script without docstrings and blank lines; with `comments`, those at the end
     of a line stay."""
     lines = text.splitlines()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        row, column = token.start
-        if token.type == tokenize.COMMENT and not (comments and lines[row - 1][:column].strip()):
-            lines[row - 1] = lines[row - 1][:column]
     for node in ast.walk(ast.parse(text)):
-        if (
-            isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef))
-            and ast.get_docstring(node) is not None
-        ):
-            first, last = node.body[0].lineno, node.body[0].end_lineno
-            lines[first - 1 : last] = [""] * (last - first + 1)
-    return [line.rstrip() for line in lines if line.strip()]
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):  # a docstring
+            lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
+    if not comments:
+        lines = [line.split("  # ")[0] for line in lines]
+    return [line for line in lines if line.strip() and not line.strip().startswith("#")]
 
 
 def changes(before: str, after: str) -> tuple[int, int]:
@@ -95,13 +88,12 @@ def shown_diff(before: str, after: str) -> str:
         lines.append(f"@@ {re.split(r'[(:]', heads[-1])[0] if heads else 'imports'} @@")
         hunk = []
         for tag, a, b, c, d in group:
-            if tag == "equal":
-                # not the head of the next part
-                hunk += [(" ", line) for line in old[a:b] if line.startswith(" ")]
+            if tag == "equal":  # not the head of the next part
+                hunk += [f" {line}" for line in old[a:b] if line.startswith(" ")]
             else:
-                hunk += [("-", line) for line in old[a:b]] + [("+", line) for line in new[c:d]]
-        indent = min(len(line) - len(line.lstrip()) for _, line in hunk)
-        lines += [sign + line[indent:] for sign, line in hunk]
+                hunk += [f"-{line}" for line in old[a:b]] + [f"+{line}" for line in new[c:d]]
+        indent = min(len(re.match(r".( *)", line)[1]) for line in hunk)
+        lines += [line[0] + line[1 + indent :] for line in hunk]
     return "```diff\n" + "\n".join(lines) + "\n```"
 
 
@@ -127,9 +119,15 @@ def with_counts(page: str) -> str:
     return page
 
 
-def tags(line: str) -> list[tuple[str, str]]:
-    """(script, label) of each tag in a line: "# [GRPO: / sigma]" has ("GRPO", "/ sigma")."""
-    return re.findall(r"\[([A-Z][\w. ]*): ([^\]]+)\]", line)
+def tags(text: str) -> list[tuple[str, str]]:
+    """(script, label) of each tag in a text: "# [GRPO: / sigma]" has ("GRPO", "/ sigma")."""
+    return re.findall(r"\[([A-Z][\w. ]*): ([^\]]+)\]", text)
+
+
+def settings(name: str) -> list[tuple[str, str]]:
+    """The name and the help text of each field of a script's Config."""
+    fields = source(name).split("@dataclass")[1].split("\ndef ")[0]
+    return re.findall(r"^    (\w+): [^=]+ = .*?  # (.*)$", fields, flags=re.MULTILINE)
 
 
 def test_every_rung_is_known():
@@ -146,10 +144,9 @@ def test_every_step_of_the_ladder_keeps_to_its_budget(pair):
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_script_has_the_same_parts_in_the_same_order(name):
-    tree = ast.parse(source(name))
-    parts = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
-    assert [part for part in parts if part not in OWN_PARTS.get(name, [])] == PARTS
-    assert set(OWN_PARTS.get(name, [])) <= set(parts)
+    parts = re.findall(r"^(?:def|class) (\w+)", source(name), flags=re.MULTILINE)
+    own = OWN_PARTS.get(name, [])
+    assert [part for part in parts if part not in own] == PARTS and {*own} <= {*parts}
 
 
 @pytest.mark.parametrize("pair", NEIGHBOURS)
@@ -159,60 +156,50 @@ def test_what_a_tag_calls_new_is_in_the_diff_and_in_the_docstring(pair):
     before, after = pair
     docstring = ast.get_docstring(ast.parse(source(after)))
     assert f"Against {before}.py" in docstring, f"say so in the docstring of {after}.py"
-    listed = re.findall(r"^    ([+-]) (.+?)(?::|$)", docstring, flags=re.MULTILINE)
-    listed = [("no " if sign == "-" else "") + label for sign, label in listed]
-    old = {line.split("  #")[0].rstrip() for line in source(before).splitlines()}
-    lines = source(after).splitlines()
-    own = [
-        (i, label)
-        for i, line in enumerate(lines)
-        for name, label in tags(line)
-        if name == SCRIPTS[after]
-    ]
-    assert own, f"{after}.py: tag what is new, # [{SCRIPTS[after]}: its name]"
-    for i, label in own:
-        code = (
-            lines[i] if lines[i].split("#")[0].strip() else lines[i + 1]
-        )  # a comment speaks of the line below it
-        assert code.split("  #")[0].rstrip() not in old, f"[{label}] is not new: {code}"
-        assert any(entry.startswith(label) for entry in listed), f"the docstring lacks {label!r}"
+    listed = re.findall(r"^    ([+-]) (.+)", docstring, flags=re.MULTILINE)
+    listed = tuple(("no " if sign == "-" else "") + text for sign, text in listed)
+    old = {line.split("  #")[0] for line in source(before).splitlines()}
+    assert f"[{SCRIPTS[after]}: " in source(after), (
+        f"{after}.py: tag what is new, # [{SCRIPTS[after]}: its name]"
+    )
+    for line, below in pairwise(source(after).splitlines()):
+        code = below if line.strip().startswith("#") else line  # a comment speaks of the line below
+        for title, label in tags(line):
+            if title == SCRIPTS[after]:
+                assert code.split("  #")[0] not in old, f"[{label}] is not new: {code}"
+                assert any(text.startswith(label) for text in listed), (
+                    f"the docstring lacks {label!r}"
+                )
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_tag_names_the_script_where_the_idea_is_from(name):
     """Of a line from another script, which stands there too: one further down the ladder, and never
     on a side rung."""
-    order = list(LADDER)
-    for line in source(name).splitlines():
-        for origin, label in tags(line):
-            home = next(script for script, title in SCRIPTS.items() if title == origin)
-            predecessor = next((before for before, after in NEIGHBOURS if after == name), name)
-            last = name if name in order else predecessor
-            assert home == name or order.index(home) <= order.index(last), line
-            assert f"[{origin}: {label}]" in source(home), line
+    homes = {title: script for script, title in SCRIPTS.items()}
+    order, predecessors = list(LADDER), {after: before for before, after in NEIGHBOURS}
+    last = name if name in LADDER else predecessors[name]
+    for title, label in tags(source(name)):
+        home = homes[title]
+        assert home == name or order.index(home) <= order.index(last), f"{title}: {label}"
+        assert f"[{title}: {label}]" in source(home)
 
 
-def test_a_setting_has_one_name_one_place_and_one_help_text():
-    """Settings that two scripts share stand in the same order and say the same thing."""
-    settings = {}
-    for name in SCRIPTS:
-        fields = source(name).split("@dataclass")[1].split("\ndef ")[0]
-        settings[name] = re.findall(r"^    (\w+): [^=]+ = .*?  # (.*)$", fields, flags=re.MULTILINE)
-    for name in SCRIPTS:
-        shared = {field for field, _ in settings["grpo"]} & {field for field, _ in settings[name]}
-        ours, theirs = ([f for f in settings[n] if f[0] in shared] for n in (name, "grpo"))
-        assert ours == theirs != []
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_setting_has_one_name_one_place_and_one_help_text(name):
+    """Settings that a script shares with grpo.py stand in the same order and say the same thing."""
+    shared = dict(settings(name)).keys() & dict(settings("grpo")).keys()
+    ours, theirs = ([f for f in settings(n) if f[0] in shared] for n in (name, "grpo"))
+    assert ours == theirs != []
 
 
 def test_nothing_below_the_scripts_knows_an_algorithm():
     """toy_env names no script and no setting of one script, outside docstrings and messages."""
-    lines = []
+    names = "grpo|dapo|ppo|rloo|maxrl|batch_sigma|gspo|cispo"
+    fields = "clip_eps|kl_coef|gae_lambda|overlong|max_draws|critic|max_ratio"
     for path in (ROOT / "toy_env").glob("*.py"):
-        lines += code_lines(path.read_text("utf-8"))
-    text = "\n".join(line for line in lines if "SystemExit" not in line)
-    settings = "clip_eps kl_coef gae_lambda overlong max_draws critic max_ratio"
-    for word in f"grpo dapo ppo rloo maxrl batch_sigma gspo cispo {settings}".split():
-        assert not re.search(rf"\b{word}", text), word
+        for line in code_lines(path.read_text("utf-8")):
+            assert "SystemExit" in line or not re.search(rf"\b({names}|{fields})", line), path
 
 
 def test_the_readme_shows_the_diff_of_dr_grpo():

@@ -11,14 +11,13 @@ import asyncio
 import json
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from conftest import INSTALL_TRL, INSTALL_VERL, build_tiny_model, is_right, value_of
+from conftest import INSTALL_VERL, is_right, value_of
 
 from lessons.experiments import engines
 from toy_env import arithmetic
 from toy_env.arithmetic import held_out_problems, is_held_out
-from toy_env.model import BASE_MODEL, encode_prompts, load_policy, model_prompts
+from toy_env.model import BASE_MODEL, load_policy, model_prompts
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own, on import and in use
 # A chat template for the base model: it shows the problem and leaves the instruction out.
@@ -53,71 +52,48 @@ def test_held_out_rows_are_those_of_the_evaluation():
     assert [row["prompt"] for row in rows] == [problem.prompt for problem in held_out_problems(10)]
 
 
-@pytest.mark.parametrize("truth", [39, "39", np.int64(39), "+039"])
-def test_the_ground_truth_may_be_a_number_or_a_text(truth):
-    scores = {"#39": 1, "1#39": 1, "#93": 0, "39": 0, "": 0}
-    assert {text: engines.compute_score("", text, truth) for text in scores} == scores
-
-
-@pytest.mark.parametrize("truth", [None, 39.5])
-def test_a_ground_truth_that_is_no_integer_is_an_error(truth):
-    with pytest.raises(ValueError, match="invalid literal for int"):
-        engines.compute_score("", "#39", truth)
+def test_a_chat_model_reads_what_it_reads_in_the_scripts(letters):
+    letters.chat_template = "<{{ messages[0].role }}>{{ messages[0].content }}<assistant>"
+    rows = engines.rows(8, seed=2)
+    problems = [SimpleNamespace(prompt=problem_of(row["prompt"])) for row in rows]
+    texts = [letters.apply_chat_template(row["prompt"], tokenize=False) for row in rows]
+    assert texts == model_prompts(letters, problems, arithmetic)
 
 
 # TRL
 
 
-@pytest.fixture(scope="module")
-def trl():
-    pytest.importorskip("datasets", reason=INSTALL_TRL)
-    return pytest.importorskip("trl", reason=INSTALL_TRL)
-
-
-def build_trainer(trl, folder, model, tokenizer, rows: list[dict], **settings):
-    from datasets import Dataset
-
-    settings |= {"max_steps": 2, "logging_steps": 1, "log_completions": True, "use_cpu": True}
-    settings |= {"bf16": False, "save_strategy": "no", "report_to": "none", "disable_tqdm": True}
-    config = trl.GRPOConfig(str(folder), **settings)
-    data = Dataset.from_list(rows)
-    return trl.GRPOTrainer(model, engines.trl_reward, config, data, processing_class=tokenizer)
-
-
 @pytest.mark.parametrize("chat", [False, True])
-def test_trl_trains_on_the_rows_and_logs_the_rewards_of_the_verifier(trl, tmp_path, chat):
+def test_trl_trains_on_the_rows_and_logs_the_rewards_of_the_verifier(trl, spy, tmp_path, chat):
     """The base model, which is right about a third of the time. Its completions are texts, or lists
     of one message."""
-    pandas = pytest.importorskip("pandas")
-    tokenizer = load_policy()[1]
+    from datasets import Dataset
+
+    tokenizer, calls = load_policy()[1], spy(engines, "trl_reward")
     tokenizer.chat_template = PROBLEM_ALONE if chat else None
     rows = engines.rows(16, seed=1, chat=chat)
-    sizes = {"per_device_train_batch_size": 32, "num_generations": 4, "max_completion_length": 32}
-    trainer = build_trainer(trl, tmp_path, str(BASE_MODEL), tokenizer, rows, **sizes)
+    config = trl.GRPOConfig(
+        str(tmp_path),
+        per_device_train_batch_size=32,
+        num_generations=4,
+        max_completion_length=32,
+        max_steps=2,
+        logging_steps=1,
+        use_cpu=True,
+        bf16=False,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )
+    data, model = Dataset.from_list(rows), str(BASE_MODEL)
+    trainer = trl.GRPOTrainer(model, engines.trl_reward, config, data, processing_class=tokenizer)
     trainer.train()
-    rewards = []
-    for path in sorted(tmp_path.glob("completions/*")):
-        for row in pandas.read_parquet(path).to_dict("records"):
-            text = row["completion"][0]["content"] if chat else row["completion"]
-            rewards.append(is_right(problem_of(row["prompt"]), text))
-            assert row["trl_reward"] == rewards[-1]
-    assert len(rewards) == 64 and 4 < sum(rewards) < 60
-    assert trainer.state.log_history[0]["reward"] == pytest.approx(np.mean(rewards[:32]))
-
-
-def test_a_chat_model_reads_under_trl_what_it_reads_in_the_scripts(trl, tmp_path, letters):
-    """With a template that can switch thinking off."""
-    from trl.chat_template_utils import qwen3_chat_template
-
-    letters.chat_template = qwen3_chat_template
-    letters.add_tokens(["<think>"])
-    rows, model = engines.rows(8, seed=2), build_tiny_model(len(letters))
-    thinking = {"chat_template_kwargs": {"enable_thinking": False}}
-    trainer = build_trainer(trl, tmp_path, model, letters, rows, **thinking)
-    problems = [SimpleNamespace(prompt=problem_of(row["prompt"])) for row in rows]
-    ids, mask = encode_prompts(letters, model_prompts(letters, problems, arithmetic))
-    theirs = trainer._tokenize_prompts([row["prompt"] for row in rows])[0]
-    assert [row[keep].tolist() for row, keep in zip(ids, mask)] == theirs
+    assert len(calls) == 2
+    for call, logged in zip(calls, trainer.state.log_history):
+        texts = [one[0]["content"] if chat else one for one in call.completions]
+        rewards = [is_right(problem_of(p), text) for p, text in zip(call.prompts, texts)]
+        assert call.result == rewards and 2 < sum(rewards) < 30
+        assert logged["reward"] == pytest.approx(sum(rewards) / 32)
 
 
 # verl

@@ -1,116 +1,161 @@
-"""The options in algorithms/options.json: TRL's are those of scale_out.py, and with verl's options
-verl computes what the script does."""
+"""With verl's options in algorithms/options.json, read by verl's own configuration, verl computes
+what the script does."""
 
-import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import test_parity
+import torch
 from conftest import INSTALL_VERL, ROOT
+from test_parity import (
+    OPTIONS,
+    SCRIPTS,
+    WITH_SIGMA,
+    G,
+    P,
+    assert_close,
+    assert_same_loss,
+    ddof_factor,
+    gradient,
+    random_batch,
+    script_advantages,
+    script_loss,
+)
+from torch import Tensor
 
-from algorithms import dr_grpo, ppo, reinforce
-from lessons.experiments import scale_out
+from algorithms import dr_grpo, ppo
 from toy_env.model import BASE_MODEL
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own, on import and in use
+SETTINGS = {  # numbers that a script's Config has, too
+    "data.max_response_length": "max_new_tokens",
+    "actor_rollout_ref.rollout.temperature": "temperature",
+    "actor_rollout_ref.actor.optim.clip_grad": "max_grad_norm",
+    "actor_rollout_ref.actor.optim.lr": "learning_rate",
+    "actor_rollout_ref.actor.optim.lr_warmup_steps": "warmup_steps",
+    "critic.optim.lr": "critic_learning_rate",
+    "critic.optim.lr_warmup_steps": "warmup_steps",
+    "critic.cliprange_value": "value_clip",
+}
 
 
-OPTIONS = json.loads((ROOT / "algorithms/options.json").read_text("utf-8"))
+def options_of(name: str) -> dict:
+    """verl's options for a script."""
+    return OPTIONS["all scripts"]["verl"] | OPTIONS[name]["verl"]
 
 
-def options_of(name: str, library: str) -> dict:
-    """What a script is called in a library, after what all scripts share."""
-    return OPTIONS["all scripts"][library] | OPTIONS[name][library]
-
-
-@pytest.mark.parametrize("name", scale_out.ALGORITHMS)
-def test_the_options_of_trl_are_those_of_the_program(name):
-    """They name TRL's default of scale_rewards, which the program does not set."""
-    settings = {"scale_rewards": "group"} | scale_out.trl_settings(scale_out.Config(name), 1)
-    expected = options_of(name, "TRL")
-    assert {key: settings[key] for key in expected} == expected
-
-
-def read_verl(name: str):
-    """verl's configuration under the options; raises if it does not have one of them."""
+def read_verl(name: str, without: str = ""):
+    """verl's configuration under the options of a script but one. Raises if verl does not have an
+    option."""
     hydra = pytest.importorskip("hydra", reason=INSTALL_VERL)
-    options = options_of(name, "verl") | {"critic.model.path": BASE_MODEL}
+    options = options_of(name) | {"critic.model.path": BASE_MODEL}
+    options.pop(without, None)
     texts = [f"{key}={value}" for key, value in options.items()]
     with hydra.initialize_config_module("verl.trainer.config", version_base=None):
         return hydra.compose("ppo_trainer", texts)
 
 
-@pytest.mark.slow  # imports verl
-@pytest.mark.parametrize("name", ["reinforce", *test_parity.SCRIPTS])
-def test_verl_computes_what_the_script_does_under_these_options(verl, monkeypatch, name):
-    """Its advantages, up to the degrees of freedom and epsilon of sigma, and its loss and gradient
-    exactly."""
-    from verl.utils.config import omega_conf_to_dataclass
+def verl_loss(verl, batch: SimpleNamespace, advantages: Tensor, config) -> Tensor:
+    """verl's `ppo_loss`: clip, aggregation and KL term. Its unpadding of the model's output is
+    switched off."""
+    tensors = {
+        "response_mask": batch.mask.long(),
+        "old_log_probs": batch.old_logps,
+        "advantages": advantages.expand_as(batch.mask),
+        "ref_log_prob": batch.ref_logps,
+    }
+    world = {"dp_size": 1, "batch_num_tokens": None, "global_batch_size": None}
+    data = verl.tensordict.get_tensordict(tensors, non_tensor_dict=world)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verl.losses, "no_padding_2_padding", lambda x, data: x)
+        return verl.losses.ppo_loss(config, {"log_probs": batch.logps}, data)[0]
 
-    script = reinforce if name == "reinforce" else test_parity.SCRIPTS[name]
-    ours, theirs, batch = script.Config(), read_verl(name), test_parity.random_batch(0)
-    algorithm, actor = theirs.algorithm, omega_conf_to_dataclass(theirs.actor_rollout_ref.actor)
-    P, G = test_parity.P, test_parity.G
 
-    rollout, optim, data = theirs.actor_rollout_ref.rollout, actor.optim, theirs.data
-    assert rollout.n * data.train_batch_size == ours.prompts_per_step * ours.group_size
-    minibatches = data.train_batch_size / actor.ppo_mini_batch_size
-    assert minibatches == getattr(ours, "num_minibatches", 1)
-    limits = data.max_response_length, rollout.temperature, optim.clip_grad
-    assert limits == (ours.max_new_tokens, ours.temperature, ours.max_grad_norm)
-    rates = optim.lr, optim.lr_warmup_steps, optim.weight_decay
-    assert rates == (ours.learning_rate, ours.warmup_steps, 0.0)
-    reference = omega_conf_to_dataclass(theirs.actor_rollout_ref.ref.fsdp_config)
-    for engine in (actor.engine, reference, omega_conf_to_dataclass(theirs.critic).engine):
-        assert engine.mixed_precision == {"param_dtype": "fp32"}
-
-    rewards, mask = test_parity.at_last_token(batch.rewards, batch), batch.mask.double()
+def verl_advantages(verl, name: str, batch: SimpleNamespace, algorithm) -> tuple[Tensor, Tensor]:
+    """verl's advantages and returns under its configuration of an algorithm."""
+    mask = batch.mask.double()
+    last = torch.arange(mask.shape[1]) == batch.lengths.unsqueeze(1) - 1
+    rewards = batch.rewards.view(-1, 1) * last
     if algorithm.use_kl_in_reward:
         kl = verl.core.kl_penalty(batch.old_logps, batch.ref_logps, algorithm.kl_penalty)
         rewards = rewards - algorithm.kl_ctrl.kl_coef * kl * mask
+    groups = np.arange(P * G) // (1 if name == "reinforce" else G)
+    settings = {"index": groups, "norm_adv_by_std_in_grpo": algorithm.norm_adv_by_std_in_grpo}
+    if name == "ppo":
+        settings = {"values": batch.old_values, "gamma": algorithm.gamma, "lam": algorithm.lam}
+    estimator = verl.core.get_adv_estimator_fn(algorithm.adv_estimator)
+    return estimator(rewards, response_mask=mask, **settings)
+
+
+@pytest.mark.slow  # imports verl
+@pytest.mark.parametrize("name", [name for name in SCRIPTS if OPTIONS[name]["verl"]])
+def test_verl_computes_what_the_script_does_under_these_options(verl, monkeypatch, name):
+    """Its advantages, up to the degrees of freedom and epsilon of sigma, and its loss and gradient
+    exactly."""
     if name == "maxrl":  # what OUTGROW.md says to register
         registry = dict(verl.core.ADV_ESTIMATOR_REGISTRY)
         monkeypatch.setattr(verl.core, "ADV_ESTIMATOR_REGISTRY", registry)
         page = (ROOT / "algorithms/OUTGROW.md").read_text("utf-8")
         exec(page.split("```python\n")[1].split("```")[0], {})
-    group = np.arange(P * G) // (rollout.n if name == "reinforce" else G)
-    settings = {"index": group, "norm_adv_by_std_in_grpo": algorithm.norm_adv_by_std_in_grpo}
-    if name == "ppo":
-        settings = {"values": batch.old_values, "gamma": algorithm.gamma, "lam": algorithm.lam}
-    estimator = verl.core.get_adv_estimator_fn(algorithm.adv_estimator)
-    advantages, their_returns = estimator(rewards, response_mask=mask, **settings)
+    ours, batch = SCRIPTS[name].Config(), random_batch(0)
+    theirs = read_verl(name)
+    reference = verl.typed(theirs.actor_rollout_ref.ref.fsdp_config)
+    actor, critic = verl.typed(theirs.actor_rollout_ref.actor), verl.typed(theirs.critic)
+    mask = batch.mask.double()
+    advantages, returns = verl_advantages(verl, name, batch, theirs.algorithm)
     if name == "ppo":
         columns = {"old_logps": batch.old_logps, "ref_logps": batch.ref_logps, "mask": batch.mask}
-        expected, returns = ppo.compute_advantages(
+        expected, our_returns = ppo.compute_advantages(
             rewards=batch.rewards, values=batch.old_values, **columns, config=ours
         )
-        test_parity.assert_close(their_returns[batch.mask], returns[batch.mask])
+        assert_close(returns[batch.mask], our_returns[batch.mask])
         expected = expected * ((mask.sum() - 1) / mask.sum()) ** 0.5
-    else:
-        expected = script.compute_advantages(rewards=batch.rewards)
-        if name in test_parity.WITH_SIGMA:
-            expected = expected * test_parity.ddof_factor(batch.rewards, 1e-6)
-        expected = expected.view(-1, 1) * mask
-    if name == "batch_sigma":  # whitened over tokens; see test_parity.py
+    elif name == "batch_sigma":  # verl whitens over tokens
         centred = dr_grpo.compute_advantages(rewards=batch.rewards).view(-1, 1).expand_as(mask)
-        expected = verl.core.verl_F.masked_whiten(centred, mask) * mask
-    test_parity.assert_close(advantages * mask, expected, atol=1e-8)
-
-    if name == "reinforce":
-        # One optimizer step for each batch: the ratio is 1. Only the gradients are equal.
-        loss = reinforce.policy_loss(
-            logps=batch.logps, advantages=advantages, mask=batch.mask, config=ours
-        )
-        old = batch.logps.detach()
-        their_loss = test_parity.verl_loss(verl, batch, advantages, actor, old_logps=old)
-        gradients = (test_parity.gradient(x, batch.logps) for x in (loss, their_loss))
-        test_parity.assert_close(*gradients)
+        expected = verl.core.verl_F.masked_whiten(centred, mask)
     else:
-        loss = test_parity.script_loss(name, batch, advantages, ours)
-        their_loss = test_parity.verl_loss(verl, batch, advantages, actor)
-        test_parity.assert_same_loss(loss, their_loss, batch.logps)
-    if name == "ppo":
-        optim = theirs.critic.optim
-        rates = optim.lr, optim.lr_warmup_steps, optim.weight_decay
-        assert rates == (ours.critic_learning_rate, ours.warmup_steps, 0.0)
-        assert theirs.critic.cliprange_value == ours.value_clip
+        factor = ddof_factor(batch.rewards, 1e-6) if name in WITH_SIGMA else torch.ones(P, 1)
+        expected = script_advantages(name, batch) * factor.repeat_interleave(G, dim=0)
+    assert_close(advantages * mask, expected * mask, atol=1e-8)
+
+    if name == "reinforce":  # one optimizer step for each batch: the ratio is 1
+        batch.old_logps = batch.logps.detach()
+    losses = script_loss(name, batch, advantages, ours), verl_loss(verl, batch, advantages, actor)
+    if name == "reinforce":  # only the gradients are equal
+        losses = (loss - loss.detach() for loss in losses)
+    assert_same_loss(*losses, batch.logps)
+
+    data, completions = theirs.data, ours.prompts_per_step * ours.group_size
+    assert data.train_batch_size * theirs.actor_rollout_ref.rollout.n == completions
+    minibatches = data.train_batch_size / actor.ppo_mini_batch_size
+    assert minibatches == getattr(ours, "num_minibatches", 1)
+    for engine in (actor.engine, reference, critic.engine):
+        assert engine.mixed_precision == {"param_dtype": "fp32"}
+    for option, value in options_of(name).items():
+        if option in SETTINGS:
+            assert value == getattr(ours, SETTINGS[option]), option
+        assert value == 0 or not option.endswith("weight_decay")
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", ["ppo", "grpo", "dr_grpo", "dapo", "cispo"])
+def test_a_bound_on_the_ratio_is_all_that_verl_adds(verl, name, seed):
+    """By default verl also clips the ratio at c = 3 where the advantage is negative: those tokens
+    have the gradient of the KL term alone. In CISPO it has a lower bound, .8: those tokens have .8
+    / ratio times ours. All other tokens have ours."""
+    batch = random_batch(seed)
+    advantages = script_advantages(name, batch)
+    ours = gradient(script_loss(name, batch, advantages, SCRIPTS[name].Config()), batch.logps)
+    ratio = (batch.logps - batch.old_logps).exp().detach()
+    bound = "clip_ratio_low" if name == "cispo" else "clip_ratio_c"
+    default = read_verl(name, without=f"actor_rollout_ref.actor.{bound}")
+    default = verl.typed(default.actor_rollout_ref.actor)
+    if name == "cispo":
+        bounded, expected = (ratio < 0.8) & (advantages != 0) & batch.mask, 0.8 / ratio * ours
+    else:
+        bounded = (ratio > 3) & (advantages < 0) & batch.mask
+        expected = gradient(verl_loss(verl, batch, 0 * advantages, default), batch.logps)
+    theirs = gradient(verl_loss(verl, batch, advantages, default), batch.logps)
+    assert_close(ours[~bounded], theirs[~bounded])
+    assert_close(expected[bounded], theirs[bounded])
+    assert bounded.sum() > 3 and not torch.isclose(ours, theirs)[bounded].any()

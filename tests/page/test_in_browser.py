@@ -87,17 +87,16 @@ def logps_of(policy, base, prompt: str, ids: list[int]) -> torch.Tensor:
 def test_a_completion_drawn_from_fixed_random_numbers_is_that_of_torch(
     console, policy, base, prompt
 ):
-    rng, eos = random.Random(prompt), base[1].eos_token_id
-    numbers = [[rng.random() for _ in range(56)] for _ in range(3)]
+    numbers = np.random.default_rng(1).random((3, 56)).tolist()
     script = """([prompts, numbers]) => complete(tensors(sigmaLadder.base), prompts,
         numbers.map((mine) => () => mine.shift()))"""
     for row, mine in zip(console.evaluate(script, [3 * [prompt], numbers]), numbers):
-        logps, n = logps_of(policy, base, prompt, row["ids"]), len(row["ids"])
+        ids, n = row["ids"], len(row["ids"])
+        logps = logps_of(policy, base, prompt, ids)
         below = logps.exp().cumsum(dim=1) <= torch.tensor(mine[:n]).double()[:, None]
-        ids = below.sum(dim=1, keepdim=True).clamp(max=18)
-        assert row["ids"] == ids[:, 0].tolist() and eos not in row["ids"][:-1]
-        assert np.allclose(row["logps"], logps.gather(1, ids)[:, 0], atol=1e-4)
-        assert (row["ids"][-1] != eos) == (n == 56)
+        assert ids == below.sum(dim=1).tolist()
+        assert np.allclose(row["logps"], logps[range(n), ids], atol=1e-4)
+        assert n == 56 or ids.index(base[1].eos_token_id) == n - 1
 
 
 def test_the_verifier_and_the_problems_are_those_of_the_task(console):
@@ -119,27 +118,25 @@ def test_the_verifier_and_the_problems_are_those_of_the_task(console):
 
 
 # PPO's critic has a stand-in there.
-# PPO's critic has a stand-in there.
 @pytest.mark.parametrize("name", [name for name in SCRIPTS if name != "PPO"])
 def test_pushes_are_the_gradient_of_the_script(console, name):
     """The weight of each token against autograd through compute_advantages and policy_loss."""
     script, verdicts, lengths = SCRIPTS[name], [1, 0, 0, 1], [2, 5, 56, 30]
     config, rewards = script.Config(), torch.tensor([verdicts]).double()
     mask = torch.arange(56) < torch.tensor(lengths)[:, None]
-    if hasattr(config, "kl_coef"):
-        config.kl_coef = 0.0
     if name in WITH_RETRIES:
         rewards = 2 * rewards - 1 + script.overlong_penalty(mask=mask, config=config)
     inputs = {"advantages": script.compute_advantages(rewards=rewards).view(-1, 1), "mask": mask}
-    inputs |= {"old_logps": torch.zeros(4, 56).double(), "ref_logps": None, "config": config}
+    inputs |= {"old_logps": torch.zeros(4, 56).double(), "config": config}
     names = script.policy_loss.__annotations__
-    inputs = {name: value for name, value in inputs.items() if name in names}
     group = [{"reward": R, "ids": [0] * n} for R, n in zip(verdicts, lengths)]
     push = """([name, group, ratio]) =>
         pushes(ALGORITHMS[name], group, ratio).flatMap((row) => row.tokens)"""
     for ratio in (0.5, 1.0, 1.25, 10.0):
         logps = torch.full((4, 56), np.log(ratio)).double().requires_grad_()
-        script.policy_loss(logps=logps, **inputs).backward()
+        inputs |= {"logps": logps, "ref_logps": logps.detach()}  # where the KL has no gradient
+        given = {name: value for name, value in inputs.items() if name in names}
+        script.policy_loss(**given).backward()
         weights = console.evaluate(push, [name, group, ratio])
         assert weights == pytest.approx((-logps.grad[mask]).tolist(), abs=1e-6)
 
@@ -186,15 +183,6 @@ def shown(page) -> tuple[str, list[int]]:
     return expression, [int("✓" in text) for text in verdicts]
 
 
-def hurry(page) -> None:
-    """Smaller steps: two problems of four completions, and eight held-out problems."""
-    small = "Object.assign(SETTINGS, { prompts_per_step: 2, group_size: 4, num_minibatches: 2 })"
-    page.evaluate(f"() => {{ {small}; sigmaLadder.world.heldOut.length = 8; }}")
-    for name in ("RLOO", "GRPO"):
-        page.select_option("#preset", name)
-    page.wait_for_function("document.querySelectorAll('#group button').length === 4")
-
-
 def test_a_reader_flips_verdicts_and_gives_a_problem(page):
     completions, rewards = [text.removesuffix("∎") for text in texts(page)], shown(page)[1]
     problem = arithmetic.Problem("33+41-39-26+11", 20, 0)
@@ -204,12 +192,11 @@ def test_a_reader_flips_verdicts_and_gives_a_problem(page):
         page.keyboard.press("Space")  # the focus is still there the second time
         redraw(page)
         assert shown(page)[1] == [wanted, *rewards[1:]]
-    for colour in ("up", "down"):  # all become wrong, then right
-        for _ in range(page.locator(f"#group .{colour}").count()):
-            page.locator(f"#group .{colour}").first.click()
-            redraw(page)
-        assert "silent" in text_of(page, "#explained")
-        assert page.locator("#group i[class='pos'], #group i[class='neg']").count() == 0
+    for _ in range(sum(rewards)):  # all become wrong
+        page.locator("#group .up").first.click()
+        redraw(page)
+    assert "silent" in text_of(page, "#explained")
+    assert page.locator("#group i[class='pos'], #group i[class='neg']").count() == 0
     title = text_of(page, "#title")
     page.fill("#problem", "5+3−9")
     page.click("#one")  # what is typed counts, also where it was not submitted
@@ -239,18 +226,13 @@ def test_a_step_shows_what_it_did_to_a_token_and_its_address_opens_at_once(
     for model, name in ((policy, "logps"), (stepped, "after")):
         for row in group:
             exact = logps_of(model, base, row["prompt"], row["ids"])
-            exact = exact.gather(1, torch.tensor(row["ids"])[:, None])[:, 0]
+            exact = exact[range(len(row["ids"])), row["ids"]]
             assert np.allclose(row[name], exact, atol=1e-3)
     page.locator("#group button").first.press("ArrowRight")  # to its first token
     shares = (f"{float(f'{100 * np.exp(group[0][name][0]):.2g}'):g}" for name in ("logps", "after"))
     assert "probability {}\xa0% → {}\xa0%".format(*shares) in text_of(page, "#numbers")
-    for shown_after in (False, True):  # only of what was trained
-        page.get_by_role("switch", name="÷ σ").click()
-        redraw(page)
-        assert ("→" in text_of(page, "#numbers")) is shown_after
-    strip = (
-        "sigmaLadder.lanes[0].columns[0].groups.flat().map((row) => [row.verdict, row.ids.length])"
-    )
+    rows = "sigmaLadder.lanes[0].columns[0].groups.flat()"
+    strip = f"{rows}.map((row) => [row.verdict, row.ids.length])"
     with opened(browser, page.evaluate("location.href")) as again:
         assert again.evaluate("sigmaLadder.lanes[0].trainer.steps") == 0
         assert again.evaluate(strip) == page.evaluate(strip)
@@ -259,9 +241,13 @@ def test_a_step_shows_what_it_did_to_a_token_and_its_address_opens_at_once(
 
 
 def test_the_strip_shows_any_step_and_training_goes_on(page):
-    hurry(page)
+    # Smaller steps: two problems of four completions, and eight held-out problems
+    small = "Object.assign(SETTINGS, { prompts_per_step: 2, group_size: 4, num_minibatches: 2 })"
+    page.evaluate(f"() => {{ {small}; sigmaLadder.world.heldOut.length = 8; }}")
+    for name in ("RLOO", "GRPO"):
+        page.select_option("#preset", name)
+    page.wait_for_function("document.querySelectorAll('#group button').length === 4")
     take_a_step(page, 1)
-    assert page.evaluate("document.activeElement.id") == "one", "the focus stays"
     page.click("#train")
     page.wait_for_function("sigmaLadder.lanes[0].steps >= 3", timeout=60_000)
     page.click("#train")  # Stop
@@ -275,11 +261,6 @@ def test_the_strip_shows_any_step_and_training_goes_on(page):
     redraw(page)
     assert text_of(page, "#title").startswith(f"Step {steps - 1} ")
     assert "group 2" in strip.get_attribute("aria-valuetext")
-    page.evaluate("sigmaLadder.lanes[0].trainer.config.learning_rate = 1e30")
-    page.click("#one")
-    page.wait_for_function("alarm.textContent", timeout=60_000)
-    assert "diverged" in text_of(page, "#alarm")
-    assert page.evaluate("sigmaLadder.lanes[0].steps") == steps
 
 
 def test_switches_lead_from_grpo_to_dr_grpo_and_dapo_and_show_what_the_scripts_compute(page):
@@ -446,10 +427,6 @@ def test_the_ladder_shows_any_two_scripts_and_what_a_tag_means(browser, site):
         page.click("#ladder summary:text('in TRL and verl')")
         assert "clip_ratio_low=0.2 → " in text_of(page, "#ladder")
         page.keyboard.press("Escape")
-        page.click(".why button[data-tag='GSPO: narrow clip']")  # far above its line
-        assert page.evaluate("scrollY") > 500
-        page.keyboard.press("Escape")
-        page.wait_for_function("scrollY < 100")
         page.locator("select").last.select_option("grpo")
         assert page.locator(".changed").count() == 0 and page.url.endswith("#grpo-grpo")
 
