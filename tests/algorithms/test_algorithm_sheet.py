@@ -30,7 +30,7 @@ ADVANTAGES = {
     r"$(R_i - \mu)/\sigma_B$": (6**0.5, -(6**0.5) / 3, 0.0),  # of these two groups together
 }
 # For two completions of 1 and 3 tokens
-DIVISORS = {r"$B\,C$": [112, 112], r"$B\,L_i$": [2, 6], "$N$": [4, 4]}
+DIVISORS = {"$B C$": [112, 112], "$B L_i$": [2, 6], "$N$": [4, 4]}
 
 
 def test_every_tag_has_an_entry_under_its_script_and_names_its_lesson():
