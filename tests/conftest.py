@@ -17,12 +17,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # a process on each core, so a thread e
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
-import torch
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from toy_env.model import load_policy
-from toy_env.pretrain import build_tokenizer
+# torch and transformers take seconds to load, so they are imported where they are used: the process
+# that only hands out tests does without.
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
 ROOT = Path(__file__).parent.parent
@@ -42,9 +39,12 @@ SMALL |= {"eval_problems": 1, "device": "cpu"}
 # Models and tokenizers
 
 
-def build_tiny_model(vocab_size: int, seed: int = 0, **settings) -> LlamaForCausalLM:
+def build_tiny_model(vocab_size: int, seed: int = 0, **settings):
     """A two-layer Llama whose weights are large enough that its predictions are far from
     uniform."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
     torch.manual_seed(seed)
     size = {
         "hidden_size": 16,
@@ -56,9 +56,12 @@ def build_tiny_model(vocab_size: int, seed: int = 0, **settings) -> LlamaForCaus
     return LlamaForCausalLM(LlamaConfig(**size, **tokens, initializer_range=0.4, **settings)).eval()
 
 
-def build_word_tokenizer(tokens: list[str], pattern: str) -> PreTrainedTokenizerFast:
+def build_word_tokenizer(tokens: list[str], pattern: str):
     """A tokenizer with these tokens, which cuts a text into matches of `pattern`, writes <bos> in
     front and pads on the right."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
     tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(tokens)}))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -71,14 +74,14 @@ def build_word_tokenizer(tokens: list[str], pattern: str) -> PreTrainedTokenizer
 
 
 @pytest.fixture
-def letters() -> PreTrainedTokenizerFast:
+def letters():
     """A tokenizer like a general language model's: it knows letters."""
     specials = ["<pad>", "<bos>", "<eos>", "<user>", "<assistant>"]
     return build_word_tokenizer([*specials, *map(chr, range(9, 127))], r"<[a-z]+>|[\s\S]")
 
 
 @pytest.fixture(scope="session")
-def pairs() -> PreTrainedTokenizerFast:
+def pairs():
     """A tokenizer in which two digits are one token."""
     specials = ["<pad>", "<bos>", "<eos>"]
     return build_word_tokenizer(
@@ -89,6 +92,8 @@ def pairs() -> PreTrainedTokenizerFast:
 @pytest.fixture(scope="session")
 def tokenizer():
     """The tokenizer of the task."""
+    from toy_env.pretrain import build_tokenizer
+
     return build_tokenizer()
 
 
@@ -101,6 +106,8 @@ def tiny(tokenizer):
 @pytest.fixture(scope="session")
 def base():
     """The shipped base model and its tokenizer. Not to be changed by a test."""
+    from toy_env.model import load_policy
+
     return load_policy("base")
 
 

@@ -13,7 +13,7 @@ from toy_env.metrics import rollout_metrics
 from toy_env.model import model_prompts
 from toy_env.rollout import Rollout, sample
 
-AT_ONCE = 1024 * 56  # tokens that are sampled in one batch
+AT_ONCE = 57_344  # tokens that are sampled in one batch: 1,024 rows of 56
 
 
 @dataclass

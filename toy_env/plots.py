@@ -46,7 +46,7 @@ def draw_curves(rows: list[dict], path: Path, title: str) -> None:
 
     logged = set().union(*rows)
     panels = {heading: lines for heading, lines in PANELS.items() if set(lines) <= logged}
-    columns, steps = math.ceil(len(panels) / 2), [row["step"] for row in rows]
+    columns, steps = (len(panels) + 1) // 2, [row["step"] for row in rows]
     figure = Figure(figsize=(3.9 * columns, 5.8), layout="constrained")
     figure.suptitle(title)
     figure.supxlabel("step")

@@ -137,12 +137,13 @@ class Run:
         print(f"{self.name} on {self.device}, folder {self.path}\n")
         if not resumed:
             self.before, _ = held_out_report(self.policy, tokenizer, self.problems, **self.sampling)
-            print(report_samples(self.before, "before") + "\n")
+            print(report_samples(self.before, "before"), end="\n\n")
         self.write_rows(self.rows, "w")  # drops those logged after the last save
         self.bar = tqdm(
             desc=self.name,
             initial=len(self.rows),
             total=self.config.steps,
+            leave=False,
             bar_format="{desc} {n_fmt}/{total_fmt} |{bar}| {elapsed}<{remaining}{postfix}",
         )
         return len(self.rows) + 1
@@ -177,7 +178,7 @@ class Run:
 
     def log(self, step: int, rollout: Rollout, rewards: torch.Tensor) -> None:
         """End a step: write its row, evaluate and save when it is time. rewards: (P, G)."""
-        before = self.rows[-1]["completions"] if self.rows else 0
+        before = sum(row["sampled"] for row in self.rows)
         row = {"step": step, "completions": before + len(rollout), "sampled": len(rollout)}
         row |= rollout_metrics(rollout, rewards, self.task) | step_metrics(self.recorded)
         row |= {"seconds": round(time.perf_counter() - self.started, 3), "held_out": None}
@@ -208,6 +209,7 @@ class Run:
 
     def finish(self) -> dict:
         """Evaluate again, print the table, and write checkpoint/, curves.png and results.json."""
+        self.bar.leave = True
         self.bar.close()
         after, _ = held_out_report(self.policy, self.tokenizer, self.problems, **self.sampling)
         results = {"before": self.before, "after": after}
