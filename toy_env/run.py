@@ -7,9 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import Literal
 
@@ -96,11 +94,12 @@ def run_script(train, config_class: type, description: str | None) -> None:
 class Run:
     """The bookkeeping of one training run; it knows nothing of the algorithm."""
 
-    begun: Path | None = None  # the folder of the newest run, once it has one
+    begun = None  # the folder of the newest run, once it has one
 
     def __init__(self, script: str, config) -> None:
         self.name = Path(script).stem
         self.config = replace(config)  # the caller's may serve for another run
+        self.path = self.find_folder()
         self.device = pick_device(config.device)
         self.task = load_task(config.task)
         self.config.model, self.model_path = find_model(config.model, self.task)
@@ -115,6 +114,16 @@ class Run:
         self.recorded = {}  # numbers of the step's updates, by name
         torch.manual_seed(config.seed)  # for weights that a script initializes, such as a critic's
 
+    def find_folder(self) -> Path:
+        """--run_dir, or by default the first of runs/SCRIPT-SEED, -2, -3 that does not exist."""
+        first = self.config.run_dir or f"runs/{self.name}-{self.config.seed}"
+        path = Path(first).expanduser()
+        number = 1
+        while path.exists() and not self.config.run_dir:
+            number += 1
+            path = Path(f"{first}-{number}")
+        return path
+
     def begin(self, tokenizer, **state) -> int:
         """Make the folder, then evaluate the policy, or load the last save of `state`.
 
@@ -123,7 +132,12 @@ class Run:
         """
         self.policy, self.tokenizer, self.state = state["policy"], tokenizer, state
         check_tokenizer(self.policy, tokenizer, held_out(self.task, 64, ()), self.task)
-        self.path = self.make_folder()
+        try:
+            self.path.mkdir(parents=True, exist_ok=self.config.resume)
+        except FileExistsError:  # also where another run was faster
+            raise SystemExit(
+                f"{self.path} exists; choose another --run_dir, or --resume that run"
+            ) from None
         self.config.run_dir = str(self.path)
         resumed = self.config.resume and (self.path / "state.pt").is_file()
         if resumed:  # first, so that nothing is written if the save does not fit the settings
@@ -147,19 +161,6 @@ class Run:
             bar_format="{desc} {n_fmt}/{total_fmt} |{bar}| {elapsed}<{remaining}{postfix}",
         )
         return len(self.rows) + 1
-
-    def make_folder(self) -> Path:
-        """Make --run_dir, or find it; by default the first free one of runs/SCRIPT-SEED, -2, -3."""
-        name = self.config.run_dir or f"runs/{self.name}-{self.config.seed}"
-        for number in count(1):
-            path = Path(name if number == 1 else f"{name}-{number}").expanduser()
-            with suppress(FileExistsError):
-                path.mkdir(parents=True)  # also decides between two runs that begin together
-                return path
-            if self.config.resume:
-                return path
-            if self.config.run_dir:
-                raise SystemExit(f"{path} exists; choose another --run_dir, or --resume that run")
 
     def seeded(self, step: int) -> tuple[random.Random, torch.Generator]:
         """Start a step's clock. Returns its random numbers, which depend on seed and step alone, so

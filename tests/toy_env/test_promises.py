@@ -149,7 +149,7 @@ def test_ctrl_c(run, monkeypatch):
 def test_ctrl_c_before_the_run(run, monkeypatch):
     """There is nothing to resume, and nothing says so."""
     monkeypatch.setattr(Run, "begun", None)  # other tests have run in this process
-    monkeypatch.setattr(Run, "make_folder", MagicMock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(Run, "find_folder", MagicMock(side_effect=KeyboardInterrupt))
     assert "--resume" not in run("grpo", "--run_dir=new", *FLAGS)
 
 

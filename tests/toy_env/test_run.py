@@ -151,7 +151,7 @@ def test_a_folder_in_the_home_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     for resume in (False, True):
         config = reinforce.Config(run_dir="~/run", resume=resume, device="cpu")
-        assert Run("script.py", config).make_folder() == tmp_path / "run"
+        assert Run("script.py", config).path == tmp_path / "run"
 
 
 def test_evaluating_along_the_way(tmp_path, no_curves):
