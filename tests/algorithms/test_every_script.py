@@ -134,7 +134,8 @@ def test_every_epoch_has_its_own_order(run):
         assert rows.shape[1] == 64
         assert all(torch.equal(row.sort().values, rows[0].sort().values) for row in rows)
         orders = [*rows, batch.rollout.old_logps.sum(dim=1)[:64]]
-        assert epochs == 1 or not any(torch.equal(*pair) for pair in pairwise(orders))
+        same_order = any(torch.equal(*pair) for pair in pairwise(orders))
+        assert epochs == 1 or not same_order, "two epochs have one order"
 
 
 def test_advantages_meet_their_rows(run, tokenizer):
