@@ -17,7 +17,7 @@ import torch
 from conftest import ROOT, metrics
 from safetensors.torch import load_file
 
-from algorithms import ppo, reinforce
+from algorithms import dr_grpo, ppo, reinforce
 from toy_env.model import BASE_MODEL
 from toy_env.run import Run
 
@@ -69,16 +69,18 @@ def run(tmp_path, monkeypatch, capsys, no_curves):
         ("reinforce", "--run_dir=mine", "--resume"),
         ("reinforce", "--resume", "--run_dir"),
         ("rloo", "--resume --run_dir=mine", "this script"),
+        ("dr_grpo", "--resume --run_dir=mine", "--eval_problems"),  # the report needs its settings
     ],
 )
 def test_one_line(script, flags, part, run):
     """One line names what to type instead, and nothing is written or lost. The folder `mine` is a
     run of another script."""
     Path("mine").mkdir()
-    Path("mine/config.json").write_text('{"script": "dr_grpo"}', "utf-8")
+    saved = json.dumps({"script": "dr_grpo"} | vars(dr_grpo.Config()))
+    Path("mine/config.json").write_text(saved, "utf-8")
     shown = run(script, *FLAGS, *flags.split())
     assert len(shown.strip().splitlines()) == 1 and part in shown, shown
-    assert files(".") == {"mine/config.json": b'{"script": "dr_grpo"}'} and os.listdir() == ["mine"]
+    assert files(".") == {"mine/config.json": saved.encode()} and os.listdir() == ["mine"]
 
 
 # Ended and resumed
