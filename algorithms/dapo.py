@@ -119,13 +119,13 @@ def train(config: Config) -> dict:
         raise SystemExit("--group_size must be 2 or more: a group of one has no baseline")
     run = Run(__file__, config)
     temperature = config.temperature
-    tokens_per_pass = config.max_tokens_per_pass
     policy, tokenizer = load_policy(run.model_path, run.device, config.dtype)
     optimizer = torch.optim.AdamW(policy.parameters(), weight_decay=0.0, fused=True)
     P, G = config.prompts_per_step, config.group_size
 
     # Evaluate the policy as it is, or load the last save.
     first = run.begin(tokenizer, policy=policy, optimizer=optimizer)
+    tokens_per_pass = run.config.max_tokens_per_pass  # what memory holds, unless given
     for step in range(first, config.steps + 1):
         rng, generator = run.seeded(step)
         warmup = min(1.0, step / (config.warmup_steps + 1))

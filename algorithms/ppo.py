@@ -155,7 +155,6 @@ def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config)
     temperature = config.temperature
-    tokens_per_pass = config.max_tokens_per_pass
     policy, tokenizer = load_policy(run.model_path, run.device, config.dtype)
     # Copied here, because begin loads the trained weights when a run is resumed.
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
@@ -165,6 +164,7 @@ def train(config: Config) -> dict:
 
     # Evaluate the policy as it is, or load the last save.
     first = run.begin(tokenizer, policy=policy, critic=critic, optimizer=optimizer)
+    tokens_per_pass = run.config.max_tokens_per_pass  # what memory holds, unless given
     for step in range(first, config.steps + 1):
         rng, generator = run.seeded(step)
         warmup = min(1.0, step / (config.warmup_steps + 1))

@@ -39,8 +39,8 @@ SMALL |= {"eval_problems": 1, "device": "cpu"}
 # Models and tokenizers
 
 
-def build_tiny_model(vocab_size: int, seed: int = 0, **settings):
-    """A two-layer Llama whose weights are large enough that its predictions are far from
+def build_tiny_model(vocab_size: int, seed: int = 0, layers: int = 2, **settings):
+    """A small Llama whose weights are large enough that its predictions are far from
     uniform."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -49,7 +49,7 @@ def build_tiny_model(vocab_size: int, seed: int = 0, **settings):
     size = {
         "hidden_size": 16,
         "intermediate_size": 32,
-        "num_hidden_layers": 2,
+        "num_hidden_layers": layers,
         "num_attention_heads": 2,
     }
     tokens = {"vocab_size": vocab_size, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 
 from toy_env import arithmetic
+from toy_env.memory import rows_at_once
 from toy_env.metrics import rollout_metrics
-from toy_env.model import model_prompts
+from toy_env.model import encode_prompts, model_prompts
 from toy_env.rollout import Rollout, sample
 
-AT_ONCE = 57_344  # tokens that are sampled in one batch: 1,024 rows of 56
+AT_ONCE = 57_344  # tokens that are sampled in one batch at most: 1,024 rows of 56
 
 
 @dataclass
@@ -55,14 +56,21 @@ def evaluate(
     task: ModuleType = arithmetic,
 ) -> Evaluation:
     """Complete every problem `samples` times at `temperature` (0 = greedy), with a sampler seeded
-    for this call."""
+    for this call.
+
+    As many problems at once as memory holds: the number is part of the draw, so a large model's
+    completions may differ on another machine.
+    """
     generator = torch.Generator(device=policy.device).manual_seed(0)
-    chunk = max(1, AT_ONCE // max_new_tokens // samples)  # problems
+    prompts = model_prompts(tokenizer, problems, task)
+    longest = encode_prompts(tokenizer, prompts)[0].shape[1] + max_new_tokens
+    rows = min(AT_ONCE // max_new_tokens, rows_at_once(policy, longest))
+    chunk = max(1, rows // samples)  # problems
     rollouts = []
-    for start in range(0, len(problems), chunk):
-        prompts = model_prompts(tokenizer, problems[start : start + chunk], task)
+    for start in range(0, len(prompts), chunk):
+        part = prompts[start : start + chunk]
         rollouts.append(
-            sample(policy, tokenizer, prompts, samples, max_new_tokens, temperature, generator)
+            sample(policy, tokenizer, part, samples, max_new_tokens, temperature, generator)
         )
     rollout = Rollout.concatenate(rollouts)
     texts = [rollout.texts[row : row + samples] for row in range(0, len(rollout), samples)]

@@ -17,7 +17,8 @@ from torch.utils.checkpoint import checkpoint
 from toy_env.any_model import cache_name, generate, has_rows
 from toy_env.model import encode_prompts, end_ids
 
-MOST_PADDING = 256  # tokens of padding that a pass may have
+# Tokens of padding that a pass may have. A GPU is waiting for more work, by estimate.
+MOST_PADDING, MOST_PADDING_ON_GPU = 256, 4096
 LEFT_PADDED = {"prompt_ids", "prompt_mask"}  # columns of a rollout; all others end in padding
 
 
@@ -123,7 +124,8 @@ def sample(
     first end token and leaves the running batch there. Temperature 0 is greedy and records the
     log-probabilities of temperature 1. The generator must be on the policy's device. Models whose
     state cannot be cut row by row are sampled through `model.generate`. Raises FloatingPointError
-    if a logit is not finite.
+    if a logit is not finite. Numbers stay on the device, as a GPU that is asked for one lets the
+    program wait; only the rows that go on are read, once a token.
     """
     prompt_ids, prompt_mask = encode_prompts(tokenizer, prompts, policy.device)  # (P, N)
     # The model reads each prompt once; its keys and values are then copied for the whole group.
@@ -147,16 +149,17 @@ def sample(
     logps = torch.zeros(B, T, dtype=torch.promote_types(logits.dtype, torch.float32), device=device)
     entropies = torch.zeros_like(logps)
     running = torch.ones(B, dtype=torch.bool, device=device)  # has drawn no end token yet
+    finite = torch.ones((), dtype=torch.bool, device=device)  # all logits so far
 
     def draw(t: int, alive: Tensor, logits: Tensor) -> Tensor:
         """Draw token t of the rows `alive` from their logits (rows, V) and write it into the
         columns above. Returns the tokens (rows, 1)."""
         log_p = token_logps(logits, temperature or 1.0)  # (rows, V)
         p = log_p.exp()
-        if not log_p.isfinite().all():
-            raise FloatingPointError("the policy's logits are not finite")
-        if temperature:
-            tokens = torch.multinomial(p, 1, generator=generator)
+        finite.logical_and_(log_p.isfinite().all())
+        if temperature:  # what torch.multinomial does after checks that read numbers
+            noise = torch.empty_like(p).exponential_(generator=generator)
+            tokens = (p / noise).argmax(dim=1, keepdim=True)
         else:
             tokens = log_p.argmax(dim=1, keepdim=True)
         ids[alive, t] = tokens[:, 0]
@@ -178,13 +181,13 @@ def sample(
             positions = prompt_mask.sum(dim=1, keepdim=True)
             for t in range(T):
                 tokens = draw(t, alive, logits)  # (rows, 1)
-                keep = running[alive]
-                if t + 1 == T or not keep.any():
+                kept = running[alive].nonzero().squeeze(1)  # of the rows, those that go on
+                if t + 1 == T or not len(kept):
                     break
-                if not keep.all():
-                    alive, tokens = alive[keep], tokens[keep]
-                    attention_mask, positions = attention_mask[keep], positions[keep]
-                    cache.batch_select_indices(keep)
+                if len(kept) < len(alive):
+                    alive, tokens = alive[kept], tokens[kept]
+                    attention_mask, positions = attention_mask[kept], positions[kept]
+                    cache.batch_select_indices(kept)
                 attention_mask = pad(attention_mask, (0, 1), value=True)
                 output = policy(
                     input_ids=tokens,
@@ -195,6 +198,8 @@ def sample(
                 )
                 logits, positions = output.logits[:, -1], positions + 1
 
+    if not finite:
+        raise FloatingPointError("the policy's logits are not finite")
     lengths = mask.sum(dim=1)
     shown = lengths - (~running).long()  # a text does not show its EOS
     texts = tokenizer.batch_decode(
@@ -239,9 +244,7 @@ def completion_logps(
         logps = log_p.gather(2, predicted.unsqueeze(2)).squeeze(2)  # (b, S - 1 - unused)
         return at_completions(logps, part, unused)
 
-    # With a large vocabulary the logits take most of the memory: fewer tokens then.
-    vocabulary = policy.get_input_embeddings().weight.shape[0]
-    return in_passes(score, rollout, max_tokens_per_pass // max(1, vocabulary // 4096))
+    return in_passes(score, rollout, max_tokens_per_pass)
 
 
 def sequences(part: Rollout) -> Tensor:
@@ -276,25 +279,27 @@ def in_passes(forward: Callable, rollout: Rollout, max_tokens: int) -> Tensor:
     but for rounding, the gradient. If the rows have more than `max_tokens`, each pass is recomputed
     in the backward pass instead of being kept.
     """
-    lengths = rollout.prompt_mask.sum(dim=1) + rollout.mask.sum(dim=1)
-    parts = passes(lengths.tolist(), max_tokens)
-    order = [torch.tensor(rows, device=rollout.mask.device) for rows in parts]
-    if lengths.sum() > max_tokens and torch.is_grad_enabled():
+    device = rollout.mask.device
+    lengths = (rollout.prompt_mask.sum(dim=1) + rollout.mask.sum(dim=1)).tolist()
+    most_padding = MOST_PADDING if device.type == "cpu" else MOST_PADDING_ON_GPU
+    parts = passes(lengths, max_tokens, most_padding)
+    order = [torch.tensor(rows, device=device) for rows in parts]
+    if sum(lengths) > max_tokens and torch.is_grad_enabled():
         forward = partial(checkpoint, forward, use_reentrant=False)
     values = torch.cat([forward(rollout[rows]) for rows in order])
     return torch.where(rollout.mask, values[torch.cat(order).argsort()], 0.0)
 
 
-def passes(lengths: list[int], max_tokens: int) -> list[list[int]]:
+def passes(lengths: list[int], max_tokens: int, most_padding: int) -> list[list[int]]:
     """The row indices of each pass, from the lengths of the rows.
 
-    The longest rows come first. A pass has at most 256 tokens of padding, and at most `max_tokens`
-    with its padding unless it is a single row.
+    The longest rows come first. A pass has at most `most_padding` tokens of padding, and at most
+    `max_tokens` with its padding unless it is a single row.
     """
     parts, width, padding = [], 0, 0
     for i in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
         padding += width - lengths[i]
-        if not parts or padding > MOST_PADDING or width * (len(parts[-1]) + 1) > max_tokens:
+        if not parts or padding > most_padding or width * (len(parts[-1]) + 1) > max_tokens:
             width, padding = lengths[i], 0
             parts.append([])
         parts[-1].append(i)

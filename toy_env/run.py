@@ -16,8 +16,9 @@ import tyro
 from tqdm import tqdm
 
 from toy_env.evaluation import evaluate, held_out, held_out_report, report_samples, report_table
+from toy_env.memory import tokens_per_pass
 from toy_env.metrics import rollout_metrics, step_metrics, warn_if_silent
-from toy_env.model import check_tokenizer, pick_device
+from toy_env.model import check_tokenizer, encode_prompts, model_prompts, pick_device
 from toy_env.plots import draw_curves
 from toy_env.rollout import Rollout
 from toy_env.tasks import find_model, load_task
@@ -34,7 +35,7 @@ class RunConfig:
     levels: Sequence[int] = ()  # difficulties (arithmetic: 1 to 4 operations); none given: all
     model: str = "base"  # base, a folder, or a model on the Hugging Face hub
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the forward pass; weights stay float32
-    max_tokens_per_pass: int = 16_384  # lower it to save memory; the gradient stays the same
+    max_tokens_per_pass: int = 0  # of a forward pass in training; 0: as many as memory holds
     run_dir: str = ""  # by default runs/SCRIPT-SEED, numbered if that exists
     resume: bool = False  # continue the run in --run_dir from its last save, if it has one
     save_every: int = 20  # steps between two saves
@@ -132,6 +133,11 @@ class Run:
         """
         self.policy, self.tokenizer, self.state = state["policy"], tokenizer, state
         check_tokenizer(self.policy, tokenizer, held_out(self.task, 64, ()), self.task)
+        if not self.config.max_tokens_per_pass:
+            prompts = model_prompts(tokenizer, self.problems, self.task)
+            longest = encode_prompts(tokenizer, prompts)[0].shape[1] + self.config.max_new_tokens
+            models = [part for part in state.values() if isinstance(part, torch.nn.Module)]
+            self.config.max_tokens_per_pass = tokens_per_pass(models, longest)
         try:
             self.path.mkdir(parents=True, exist_ok=self.config.resume)
         except FileExistsError:  # also where another run was faster
@@ -148,7 +154,8 @@ class Run:
         settings = json.dumps({"script": self.name} | vars(self.config), indent=1)
         (self.path / "config.json").write_text(settings, "utf-8")
         Run.begun = self.path
-        print(f"{self.name} on {self.device}, folder {self.path}\n")
+        fitting = f"passes of up to {self.config.max_tokens_per_pass:,} tokens"
+        print(f"{self.name} on {self.device}, {fitting}, folder {self.path}\n")
         if not resumed:
             self.before, _ = held_out_report(self.policy, tokenizer, self.problems, **self.sampling)
             print(report_samples(self.before, "before"), end="\n\n")

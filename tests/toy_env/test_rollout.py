@@ -5,11 +5,15 @@ They are compared with `alone`: one row, no padding, no cache, one position at a
 """
 
 import copy
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 import torch
+from conftest import build_tiny_model
 from enumeration import flat_gradient
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from lessons.experiments.float64 import to_float64
@@ -117,7 +121,7 @@ def ragged(base):
 def test_passes(ragged, budget):
     """They hold every row once, the longest first, within the budget and with little padding."""
     lengths = ragged.prompt_mask.sum(dim=1) + ragged.mask.sum(dim=1)
-    parts = passes(lengths.tolist(), budget)
+    parts = passes(lengths.tolist(), budget, MOST_PADDING)
     assert sorted(sum(parts, [])) == list(range(len(ragged)))
     assert torch.equal(lengths[sum(parts, [])], lengths.sort(descending=True).values)
     tokens = [len(part) * int(lengths[part].max()) for part in parts]
@@ -215,11 +219,36 @@ def test_the_verifier_sees_special_tokens(tiny, tokenizer, monkeypatch):
     """A PAD sampled between two digits must not vanish: "#3<pad>9" is not "#39"."""
     wanted = iter(tokenizer.convert_tokens_to_ids(["#", "3", "<pad>", "9", "<eos>"]))
 
-    def draw_wanted(p, n, generator):
-        return torch.full((len(p), 1), next(wanted))
+    def sure(logits, temperature):
+        return torch.full_like(logits, -99.0).index_fill(1, torch.tensor(next(wanted)), 0.0)
 
-    monkeypatch.setattr(torch, "multinomial", draw_wanted)
+    monkeypatch.setattr("toy_env.rollout.token_logps", sure)
     assert draw(tiny, tokenizer, ["36+3?"], group_size=1).texts == ["#3<pad>9"]
+
+
+@pytest.mark.parametrize("layers", [1, 6])
+def test_sampling_waits_for_the_device_once_a_token(tokenizer, layers):
+    """A GPU is waited for where a tensor's number or length is read. At most one look for true
+    entries and two numbers a token, here while completions end one by one, however many layers.
+
+    Fails if the cache is cut by a mask, or if `isfinite` is read in every step.
+    """
+    policy, waits = build_tiny_model(len(tokenizer), layers=layers), Counter()
+
+    class Count(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            name = function.overloadpacket.__name__
+            masks = [x for x in tree_leaves(args[1:]) if getattr(x, "dtype", None) == torch.bool]
+            if name == "nonzero" or (name in ("index", "index_put_") and masks):
+                waits["masks"] += 1
+            waits["numbers"] += name in ("_local_scalar_dense", "multinomial")
+            return function(*args, **kwargs or {})
+
+    with Count():
+        rollout = draw(policy, tokenizer, group_size=16, max_new_tokens=40)
+    assert len(rollout.mask.sum(dim=1).unique()) > 10
+    tokens = rollout.mask.shape[1]
+    assert waits["masks"] <= tokens and waits["numbers"] <= 2 * tokens, waits
 
 
 def test_prompts(tokenizer, letters):
