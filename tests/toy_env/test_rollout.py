@@ -229,7 +229,8 @@ def test_the_verifier_sees_special_tokens(tiny, tokenizer, monkeypatch):
 @pytest.mark.parametrize("layers", [1, 6])
 def test_sampling_waits_for_the_device_once_a_token(tokenizer, layers):
     """A GPU is waited for where a tensor's number or length is read. At most one look for true
-    entries and two numbers a token, here while completions end one by one, however many layers.
+    entries and two numbers a token, and one look more at the end, however many layers. Here
+    completions end one by one.
 
     Fails if the cache is cut by a mask, or if `isfinite` is read in every step.
     """
@@ -238,7 +239,7 @@ def test_sampling_waits_for_the_device_once_a_token(tokenizer, layers):
     class Count(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             name = function.overloadpacket.__name__
-            masks = [x for x in tree_leaves(args[1:]) if getattr(x, "dtype", None) == torch.bool]
+            masks = [x for x in tree_leaves(args[1:2]) if getattr(x, "dtype", None) == torch.bool]
             if name == "nonzero" or (name in ("index", "index_put_") and masks):
                 waits["masks"] += 1
             waits["numbers"] += name in ("_local_scalar_dense", "multinomial")
@@ -248,7 +249,7 @@ def test_sampling_waits_for_the_device_once_a_token(tokenizer, layers):
         rollout = draw(policy, tokenizer, group_size=16, max_new_tokens=40)
     assert len(rollout.mask.sum(dim=1).unique()) > 10
     tokens = rollout.mask.shape[1]
-    assert waits["masks"] <= tokens and waits["numbers"] <= 2 * tokens, waits
+    assert waits["masks"] <= tokens + 1 and waits["numbers"] <= 2 * tokens, waits
 
 
 def test_prompts(tokenizer, letters):
