@@ -2,10 +2,10 @@
 
     pip install -e '.[parity]'                          for TRL
     python lessons/experiments/bench_speed.py           about 5 minutes; leave the machine alone
-    python lessons/experiments/bench_speed.py --real    real_model.py's model instead: 50 minutes
+    python lessons/experiments/bench_speed.py --real    real_model.py's model instead: 40 minutes
 
-With --publish the numbers go to bench_speed.json beside this file, those of --real to an entry of
-their own, and from there into the tables of README.md and toy_env/README.md.
+With --publish the numbers go to bench_speed.json beside this file, those of --real and of another
+--device to entries of their own, and from there into the tables of README.md and toy_env/README.md.
 
 Each side has a process of its own. They take turns, a few steps each, so that whatever slows the
 machine slows both. Both do the same work: the same model, prompts, group size and length limit,
@@ -13,9 +13,9 @@ four updates a step, KL to a reference. The learning rate is 1e-12, so that the 
 change and all steps sample the same cost.
 
 With --real a step is 64 completions of exactly 8 and of exactly 64 tokens by SmolLM2-135M, in two
-updates without KL: its end token is one that it does not write. At 64 tokens grpo.py computes each
-forward pass twice, to save memory, unless a pass holds a whole minibatch (WHOLE). Memory is the
-peak of a process, on Linux and macOS; that of grpo.py is also measured with the settings of MEMORY.
+updates without KL: its end token is one that it does not write. Memory is the peak of a process, on
+Linux and macOS, or of what PyTorch took of a GPU; that of grpo.py is also measured with the
+settings of MEMORY.
 """
 
 import json
@@ -33,23 +33,23 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+import torch
 from tqdm import tqdm
 
 from algorithms import grpo
 from lessons.experiments.harness.grid import compact, markdown, rounded, write_pages
 from lessons.experiments.harness.learning import trained
 from lessons.experiments.harness.pool import silence
-from toy_env.model import load_policy, model_prompts
+from toy_env.model import load_policy, model_prompts, pick_device
 from toy_env.run import parse
 from toy_env.tasks import load_task
 
 RESULTS, SUMS = Path(__file__).parent / "bench_speed.json", "lessons.experiments.sums"
 RATE = 1e-12  # at which the policy does not change
 WARM_UP = 2  # steps that are not counted
-WHOLE = 65_536  # tokens of a pass; with SmolLM2's vocabulary a twelfth of them
 MEMORY = {
     "with a reference, `--kl_coef 0.04`": {"kl_coef": 0.04},
-    "`--max_tokens_per_pass 4096`": {"max_tokens_per_pass": 4096},
+    "`--max_tokens_per_pass 1024`": {"max_tokens_per_pass": 1024},
     "`--dtype bfloat16`": {"dtype": "bfloat16"},
 }
 
@@ -57,16 +57,19 @@ MEMORY = {
 @dataclass
 class Config:
     real: bool = False  # time SmolLM2-135M instead, which real_model.py fetches
-    publish: bool = False  # update bench_speed.json and the table in README.md beside it
+    device: str = "cpu"  # cpu or cuda
+    publish: bool = False  # update bench_speed.json and the tables
 
 
 # ---------------------------------------------------------------------- in a process of its own
 
 
-def peak_memory() -> float:
-    """The peak of this process's memory in GB."""
+def peak_memory(device: str) -> float:
+    """The peak of this process's memory, or of what it took of the GPU, in GB."""
     import resource  # not on Windows
 
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated() / 1e9
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1e9 if sys.platform == "darwin" else 1e6)  # bytes there, kB on Linux
 
@@ -75,7 +78,7 @@ def ours(settings: dict, steps: int) -> tuple[list[float], float]:
     """The seconds of each step of grpo.py, and the peak of its memory."""
     common = {"steps": steps, "learning_rate": RATE, "eval_problems": 1}
     with trained(grpo, common | settings) as (_, rows):
-        return [row["seconds"] for row in rows], peak_memory()
+        return [row["seconds"] for row in rows], peak_memory(settings["device"])
 
 
 def trl(settings: dict, steps: int) -> tuple[list[float], float]:
@@ -108,12 +111,16 @@ def trl(settings: dict, steps: int) -> tuple[list[float], float]:
             num_minibatches=config.num_minibatches,
             max_new_tokens=config.max_new_tokens,
             run_dir=folder,
-            trl=("use_cpu=true", f"beta={config.kl_coef}"),
+            trl=(
+                f"use_cpu={config.device == 'cpu'}",
+                f"bf16={config.dtype == 'bfloat16'}",
+                f"beta={config.kl_coef}",
+            ),
         )
         trainer = scale_out.build_trainer(theirs, scale_out.trl_settings(theirs, 1), rows)
         trainer.add_callback(Clock())
         trainer.train()
-    return np.diff(times).tolist(), peak_memory()
+    return np.diff(times).tolist(), peak_memory(config.device)
 
 
 # ---------------------------------------------------------------------- in the parent process
@@ -144,12 +151,7 @@ def real_cases(folder: str) -> dict[str, dict]:
         part.save_pretrained(f"{folder}/real")
     real = {"model": f"{folder}/real", "task": SUMS, "prompts_per_step": 8}
     real |= {"num_minibatches": 2, "kl_coef": 0.0}
-    long, whole = real | {"max_new_tokens": 64}, {"max_tokens_per_pass": WHOLE}
-    return {
-        "SmolLM2, 8 tokens": real | {"max_new_tokens": 8},
-        "SmolLM2, 64 tokens": long,
-        f"SmolLM2, 64 tokens, `--max_tokens_per_pass {WHOLE}`": long | whole,
-    }
+    return {f"SmolLM2, {n} tokens": real | {"max_new_tokens": n} for n in (8, 64)}
 
 
 def measure(settings: dict, turns: int, steps: int) -> dict:
@@ -174,15 +176,20 @@ def main(config: Config) -> None:
     name, make_cases, turns, steps, more = "toy", toy_cases, 4, 5, {}
     if config.real:
         name, make_cases, turns, steps, more = "real", real_cases, 2, 2, MEMORY
+    machine = f"{os.cpu_count()} {platform.machine()} cores"
+    if pick_device(config.device).type == "cuda":
+        name, machine = f"{name}, GPU", torch.cuda.get_device_name()
+    models, device = {}, {"device": config.device}
     with tempfile.TemporaryDirectory() as folder:
         with silence():
-            cases = make_cases(folder)
-        models = {title: measure(case, turns, steps) for title, case in tqdm(cases.items())}
+            cases = {title: case | device for title, case in make_cases(folder).items()}
+        for title, case in tqdm(cases.items()):
+            models[title] = measure(case, turns, steps)
+            tqdm.write(f"{title}: {json.dumps(rounded(models[title]))}")  # in case it is stopped
         memory = {
             title: alone(ours, cases["SmolLM2, 64 tokens"] | change, 0)[1]
             for title, change in more.items()
         }
-    machine = f"{os.cpu_count()} {platform.machine()} cores"
     measured = rounded({name: {"machine": machine, "models": models, "memory": memory}})
     print(table(measured))
     if config.publish:
