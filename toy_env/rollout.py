@@ -271,7 +271,7 @@ def at_completions(values: Tensor, part: Rollout, unused: int = 0) -> Tensor:
     return values.gather(1, positions.clamp(max=values.shape[1] - 1))
 
 
-def in_passes(forward: Callable, rollout: Rollout, max_tokens: int) -> Tensor:
+def in_passes(forward: Callable, rollout: Rollout, max_tokens: int = 16_384) -> Tensor:
     """forward(part), (b, T), for parts of a `Rollout` (elsewhere called micro-batches), put back in
     order: (B, T), 0 off the mask.
 

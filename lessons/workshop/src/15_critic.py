@@ -63,12 +63,12 @@ for _ in range(10):  # 1,024 completions at once, in 8 batches
     written += sum(map(is_worked, np.array(sampled.texts)[R.ravel() == 0]))  # and are wrong
     for rows in torch.arange(1024).split(128):
         rollout = sampled[rows]
-        rollout.values = in_passes(critic, rollout, config.max_tokens_per_pass).detach()
+        rollout.values = in_passes(critic, rollout).detach()
         _, rollout.returns = ppo.compute_advantages(
             rewards=torch.from_numpy(R.ravel()[rows]).float().view(-1, 8), values=rollout.values,
             mask=rollout.mask, old_logps=rollout.old_logps, ref_logps=None, config=config)
         for part in rollout.minibatches(config.epochs, config.num_minibatches, generator):
-            values = in_passes(critic, part, config.max_tokens_per_pass)
+            values = in_passes(critic, part)
             loss = ppo.value_loss(values=values, old_values=part.values, returns=part.returns,
                                   mask=part.mask, config=config)
             optimizer.zero_grad()
@@ -76,9 +76,9 @@ for _ in range(10):  # 1,024 completions at once, in 8 batches
             torch.nn.utils.clip_grad_norm_(critic.parameters(), config.max_grad_norm)
             optimizer.step()
     if not V_after:
-        V_after.append(in_passes(critic, held_out, config.max_tokens_per_pass).detach())
+        V_after.append(in_passes(critic, held_out).detach())
 
-V_after.append(in_passes(critic, held_out, config.max_tokens_per_pass).detach())
+V_after.append(in_passes(critic, held_out).detach())
 V = V_after[1]
 R = torch.tensor([reward(problems[i // 32], text) for i, text in enumerate(held_out.texts)])
 last = held_out.mask.sum(dim=1, keepdim=True) - 1
