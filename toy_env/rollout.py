@@ -149,14 +149,12 @@ def sample(
     logps = torch.zeros(B, T, dtype=torch.promote_types(logits.dtype, torch.float32), device=device)
     entropies = torch.zeros_like(logps)
     running = torch.ones(B, dtype=torch.bool, device=device)  # has drawn no end token yet
-    finite = torch.ones((), dtype=torch.bool, device=device)  # all logits so far
 
     def draw(t: int, alive: Tensor, logits: Tensor) -> Tensor:
         """Draw token t of the rows `alive` from their logits (rows, V) and write it into the
         columns above. Returns the tokens (rows, 1)."""
         log_p = token_logps(logits, temperature or 1.0)  # (rows, V)
         p = log_p.exp()
-        finite.logical_and_(log_p.isfinite().all())
         if temperature:  # what torch.multinomial does after checks that read numbers
             noise = torch.empty_like(p).exponential_(generator=generator)
             tokens = (p / noise).argmax(dim=1, keepdim=True)
@@ -198,7 +196,7 @@ def sample(
                 )
                 logits, positions = output.logits[:, -1], positions + 1
 
-    if not finite:
+    if not entropies.isfinite().all():
         raise FloatingPointError("the policy's logits are not finite")
     lengths = mask.sum(dim=1)
     shown = lengths - (~running).long()  # a text does not show its EOS

@@ -232,7 +232,7 @@ def test_sampling_waits_for_the_device_once_a_token(tokenizer, layers):
     entries and two numbers a token, and one look more at the end, however many layers. Here
     completions end one by one.
 
-    Fails if the cache is cut by a mask, or if `isfinite` is read in every step.
+    Fails if the cache is cut by a mask, or if finite logits are asked for in every step.
     """
     policy, waits = build_tiny_model(len(tokenizer), layers=layers), Counter()
 
