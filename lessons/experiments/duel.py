@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
-from itertools import takewhile
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from unittest.mock import patch
@@ -38,9 +38,7 @@ from toy_env.plots import BLUE, ORANGE
 from toy_env.run import parse
 
 ALGORITHMS = Path(__file__).parents[2] / "algorithms"
-USAGE = 'python -m lessons.experiments.duel grpo "dr_grpo --kl_coef 0" --seeds 3 --steps 15'
-COLUMNS = "sampled", "greedy", "length", "completions"
-OF_A_RUN = {"seed": 0, "run_dir": "", "resume": False}  # settings that belong to the duel
+COLUMNS = {"sampled": 3, "greedy": 3, "length": 1, "completions": 0}  # of the table, with digits
 PANELS = {  # metrics, with their headings in the picture
     "accuracy": "Accuracy of the training batches",
     "held_out": "Accuracy on held-out problems, sampled",
@@ -53,7 +51,6 @@ class Config:
     """The settings of a duel. All others are those of the scripts."""
 
     seeds: int = 3  # seeds 0, 1, ... of both
-    at_once: int = 0  # runs at a time; by default one per core, on a GPU or with a --model one
     run_dir: str = "runs/duel"  # folder of all runs and pictures
 
 
@@ -62,88 +59,65 @@ class Arm:
     """One of the two."""
 
     script: str  # its path
-    text: str  # of the script, which may be changed before the next duel
+    text: str  # of the script, which may change before the next duel
     settings: dict
 
-    def name(self) -> str:
-        """The script's name and a hash of all that it is."""
+    def __str__(self) -> str:
         return f"{Path(self.script).stem}-{digest(self)[:8]}"
 
 
-# ---------------------------------------------------------------------- the two arms
-
-
-def find(name: str) -> Path:
-    """The file of a script, from its name or its path. Raises SystemExit if there is none."""
-    ours = ALGORITHMS / f"{name}.py"
-    path = ours if ours.is_file() else Path(name).expanduser().resolve()
-    if path.suffix != ".py" or not path.is_file():
-        known = ", ".join(sorted(path.stem for path in ALGORITHMS.glob("[a-z]*.py")))
-        raise SystemExit(f"no script {name!r}; give the path of a file, or one of {known}")
-    return path
+# ---------------------------------------------------------------------- the two scripts
 
 
 @contextmanager
-def loaded(path: str | Path) -> Iterator[ModuleType]:
+def loaded(path: Path) -> Iterator[ModuleType]:
     """Inside, a file as a module, which can import the files beside it, as `python PATH` can. Then
     all of these are forgotten, because another folder may have files with the same names."""
-    folder, known = Path(path).parent, {*sys.modules}
-    spec = spec_from_file_location(f"script {path}", path)
+    known, spec = {*sys.modules}, spec_from_file_location(f"script {path}", path)
     sys.modules[spec.name] = script = module_from_spec(spec)
-    with patch.object(sys, "path", [str(folder), *sys.path]):
+    with patch.object(sys, "path", [str(path.parent), *sys.path]):
         spec.loader.exec_module(script)
-        if not {"Config", "train"} <= vars(script).keys():
-            raise SystemExit(f"{path} is no script: it needs a Config and a train(config)")
         yield script
     for name in sys.modules.keys() - known:
-        if Path(getattr(sys.modules[name], "__file__", None) or "").parent == folder:
+        if Path(getattr(sys.modules[name], "__file__", None) or "").parent == path.parent:
             del sys.modules[name]
 
 
 def read(typed: str, flags: list[str]) -> Arm:
-    """An arm as it was typed. Its own settings go before those of both."""
-    name, *own = shlex.split(typed) or [""]
-    path = find(name)
+    """A script as it was typed; its own settings come behind those of both, and win."""
+    name, *own = shlex.split(typed)
+    path = ALGORITHMS / f"{name}.py"
+    if not path.is_file():
+        path = Path(name).expanduser().resolve()
+    if path.suffix != ".py" or not path.is_file():
+        raise SystemExit(f"no script {name!r}; give a name such as grpo, or the path of a file")
     with loaded(path) as script, patch.object(sys, "argv", [str(path), *flags, *own]):
         settings = vars(parse(script.Config, script.__doc__))
-    if any(settings.pop(name) != default for name, default in OF_A_RUN.items()):
-        raise SystemExit("a duel sets seed, run_dir and resume itself; give --seeds 3, --run_dir")
+    if settings["seed"] or settings["run_dir"] or settings["resume"]:
+        raise SystemExit("a duel sets seed, run_dir and resume of its runs; give it --seeds 3")
     settings["device"] = str(pick_device(settings["device"]))
     return Arm(str(path), path.read_text("utf-8"), settings)
-
-
-def differences(first: dict, second: dict) -> list[list[str]]:
-    """The settings in which two arms differ. One that an arm does not have is shown as "none"."""
-    rows = []
-    for name in first | second:
-        values = [str(settings.get(name, "none")) for settings in (first, second)]
-        if values[0] != values[1]:
-            rows.append([name, *values])
-    return rows
-
-
-# ---------------------------------------------------------------------- runs
 
 
 def train(arm: Arm, seed: int, folder: Path) -> None:
     """Train silently, or go on with a run that was stopped."""
     own = {"seed": seed, "run_dir": str(folder), "resume": folder.exists()}
-    with loaded(arm.script) as script, silence(f"{folder}.log"):
+    with loaded(Path(arm.script)) as script, silence(f"{folder}.log"):
         script.train(script.Config(**arm.settings | own))
     (folder / "state.pt").unlink()  # three times as large as the model
 
 
 def result(folder: Path) -> dict:
-    """The held-out reports of a finished run, and by panel a value for each step from 0 on, or
-    None."""
+    """The numbers of a finished run before training and after, and by panel a value for each step
+    from 0 on, or None."""
     results = json.loads((folder / "results.json").read_text("utf-8"))
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
     before, after = (results[when]["accuracy"]["all"] for when in ("before", "after"))
     rows[-1]["held_out"] = after["sampled"]
     curves = {panel: [None, *(row[panel] for row in rows)] for panel in PANELS}
     curves["held_out"][0] = before["sampled"]
-    before["completions"], after["completions"] = 0, rows[-1]["completions"]
-    return {"before": before, "after": after, "curves": curves}
+    after["completions"] = rows[-1]["completions"]
+    return {"before": before | {"completions": 0}, "after": after, "curves": curves}
 
 
 # ---------------------------------------------------------------------- the report
@@ -155,92 +129,83 @@ def aligned(rows: list[list[str]]) -> str:
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
-def line(name: str, reports: list[dict]) -> list[str]:
-    """A line of the table, with means over held-out reports."""
-    means = [np.mean([report[column] for report in reports]) for column in COLUMNS]
-    return [name, short(means[0]), short(means[1]), f"{means[2]:.1f}", f"{means[3]:,.0f}"]
+def differing(arms: list[Arm]) -> str:
+    """A table of the settings in which two scripts differ."""
+    rows = [["settings that differ", "A", "B"]]
+    for name in arms[0].settings | arms[1].settings:
+        values = [str(arm.settings.get(name, "has none")) for arm in arms]
+        if values[0] != values[1]:
+            rows.append([name, *values])
+    return aligned(rows) if rows[1:] else "no setting differs"
 
 
-def table(runs: dict[str, list[dict]], gaps: list[dict]) -> str:
-    """Both arms before and after training, mean and each seed, and their differences."""
-    rows = [line(f"{name} before", [of_arm[0]["before"]]) for name, of_arm in runs.items()]
-    if rows[0][1:] == rows[1][1:]:
-        rows = [["before", *rows[0][1:]]]
-    for name, of_arm in runs.items():
-        ends = [run["after"] for run in of_arm]
-        rows.append(line(f"{name} after", ends))
-        rows += [line(f"  seed {seed}", [end]) for seed, end in enumerate(ends)]
-    rows.append(["B - A in points", *map(change, gaps), "", ""])
-    return aligned([["", *COLUMNS], *rows])
+def table(runs: list[list[dict]]) -> str:
+    """Each number of both before training, at the end by seed, and its mean."""
+    columns = [["seed", "before", *map(str, range(len(runs[0]))), "mean"]]
+    for (number, digits), (letter, of_arm) in product(COLUMNS.items(), zip("AB", runs)):
+        ends = [run["after"][number] for run in of_arm]
+        values = [of_arm[0]["before"][number], *ends, np.mean(ends)]
+        columns.append([f"{letter} {number}", *(short(value, digits) for value in values)])
+    return aligned([*zip(*columns)])
 
 
-def verdict(gap: dict, seeds: int) -> str:
-    """What the paired difference of B and A decides."""
-    if seeds == 1:
-        return "undecided: one seed gives no interval; give --seeds 3 or more"
-    if gap["interval"] is None:
-        return "the difference is the same on every seed, which gives no interval"
+def verdict(runs: list[list[dict]], kind: str) -> str:
+    """The paired difference of B and A at the end, and what it decides."""
+    first, second = ([run["after"][kind] for run in of_arm] for of_arm in runs)
+    gap = difference(second, first)
+    said = f"{kind}: B − A is {change(gap)} points"
+    if not gap["interval"]:
+        why = "one seed gives no interval" if len(first) == 1 else "it is the same on every seed"
+        return f"{said}: {why}."
     low, high = gap["interval"]
     decided = "B ends higher" if low > 0 else "B ends lower"
     if low <= 0 <= high:
-        decided = "undecided, because the interval holds 0; that does not make them equal"
-    needed = seeds_needed(gap["sd"], 0.01)
-    return f"{decided}. To see one point in 80 % of repetitions takes {needed:,} seeds"
+        decided = "undecided, because the interval holds 0"
+    needed = f"{seeds_needed(gap['sd'], 0.01):,} seeds, by the spread of these {len(first)}"
+    return f"{said}: {decided}.\n    One point would show in 80 % of repetitions of {needed}."
 
 
-def draw(runs: dict[str, list[dict]], path: Path) -> None:
-    """The curves of every run, thin, and thick the mean of an arm's seeds."""
+def draw(names: list[str], runs: list[list[dict]], path: Path) -> None:
+    """The curves of every run, thin, and thick the mean of a script's seeds."""
     figure = Figure(figsize=(12, 3.8), layout="constrained")
     for axis, (panel, heading) in zip(figure.subplots(1, 3), PANELS.items()):
-        for (name, of_arm), color, dashes in zip(runs.items(), (BLUE, ORANGE), ("-", "--")):
+        for name, of_arm, color, dashes in zip(names, runs, (BLUE, ORANGE), ("-", "--")):
             curves = np.array([run["curves"][panel] for run in of_arm], dtype=float)
             (steps,) = np.isfinite(curves).all(axis=0).nonzero()
-            ys = curves[:, steps].T  # (steps, seeds)
-            axis.plot(steps, ys, dashes, color=color, linewidth=0.7, alpha=0.5)
-            axis.plot(steps, ys.mean(axis=1), dashes, color=color, linewidth=2, label=name)
+            values = curves[:, steps].T  # (steps, seeds)
+            axis.plot(steps, values, dashes, color=color, linewidth=0.7, alpha=0.5)
+            axis.plot(steps, values.mean(axis=1), dashes, color=color, linewidth=2, label=name)
         tidy(axis, heading, "step")
     finish(figure, path)
 
 
 def main() -> None:
-    """Make the runs that are missing, print the report and draw the curves."""
-    typed = [*takewhile(lambda word: not word.startswith("-"), sys.argv[1:])]
+    """Print the settings that differ, make the runs that are missing, print the report and draw the
+    curves."""
+    typed, rest = sys.argv[1:3], sys.argv[3:] if len(sys.argv) > 2 else ["--help"]
     config, flags = tyro.cli(
-        Config,
-        args=sys.argv[1 + len(typed) :],
-        description=__doc__,
-        return_unknown_args=True,
-        use_underscores=True,
+        Config, args=rest, description=__doc__, return_unknown_args=True, use_underscores=True
     )
-    if len(typed) != 2 or config.seeds < 1:
-        raise SystemExit(f"give two scripts, then the settings of both: {USAGE}")
-    arms = [read(text, flags) for text in typed]
-    if arms[0] == arms[1]:
-        raise SystemExit("these are the same script with the same settings; change one of them")
+    if config.seeds < 1:
+        raise SystemExit("--seeds must be 1 or more")
+    arms = first, second = [read(text, flags) for text in typed]
+    if first == second:
+        raise SystemExit("the same script with the same settings twice; change one of them")
+    names = [f"{letter}: {text}" for letter, text in zip("AB", typed)]
+    print(*names, "", differing(arms), "", sep="\n")
+
     folder = Path(config.run_dir).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
-    named = [f"{letter}: {text}" for letter, text in zip("AB", typed)]
-    differing = differences(*(arm.settings for arm in arms)) or [["none", "", ""]]
-    print(*named, "", aligned([["settings that differ", "A", "B"], *differing]), "", sep="\n")
-
-    tasks = [
-        (arm, seed, folder / f"{arm.name()}-{seed}") for seed in range(config.seeds) for arm in arms
-    ]
+    tasks = [(arm, seed, folder / f"{arm}-{seed}") for seed in range(config.seeds) for arm in arms]
     missing = [task for task in tasks if not (task[2] / "results.json").is_file()]
     light = all(arm.settings["device"] == "cpu" and arm.settings["model"] == "base" for arm in arms)
-    in_parallel(train, missing, at_once=config.at_once or (0 if light else 1))
-    results = [result(path) for *_, path in tasks]
-    runs = {"A": results[::2], "B": results[1::2]}
-    gaps = []
-    for kind in COLUMNS[:2]:
-        ends = ([run["after"][kind] for run in of_arm] for of_arm in (runs["B"], runs["A"]))
-        gaps.append(difference(*ends))
-    print(table(runs, gaps), "", sep="\n")
-    for kind, gap in zip(COLUMNS, gaps):
-        print(f"{kind}: {verdict(gap, config.seeds)}")
-    picture = folder / f"{arms[0].name()}-{arms[1].name()}.png"
-    draw(dict(zip(named, runs.values())), picture)
-    print(f"\nSee {picture} and the runs in {folder}")
+    in_parallel(train, missing, at_once=0 if light else 1)
+    results = [result(path) for _, _, path in tasks]
+    runs = [results[::2], results[1::2]]
+    picture = folder / f"{first}-{second}.png"
+    draw(names, runs, picture)
+    verdicts = [verdict(runs, kind) for kind in ("sampled", "greedy")]
+    print(table(runs), "", *verdicts, f"See {picture} and the runs in {folder}", sep="\n")
 
 
 if __name__ == "__main__":

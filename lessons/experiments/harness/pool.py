@@ -20,9 +20,9 @@ def in_parallel(
 ) -> None:
     """Call function(*task) for every task, and keep(i, result) here as soon as task i has returned.
 
-    at_once: tasks at a time, which share the cores; by default one per core. what: the label of the
-    progress bar. An error in a task is raised
-    at once, without waiting for the other tasks. Raises SystemExit on Ctrl-C.
+    what: the label of the progress bar. at_once: tasks at a time, which share the cores; by default
+    one per core. An error in a task is raised at once, without waiting for the other tasks. Raises
+    SystemExit on Ctrl-C.
     """
     if not tasks:
         return
