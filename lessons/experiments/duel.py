@@ -150,19 +150,19 @@ def table(runs: list[list[dict]]) -> str:
 
 
 def verdict(runs: list[list[dict]], kind: str) -> str:
-    """The paired difference of B and A at the end, and what it decides."""
+    """The paired difference of A and B at the end, and what it decides."""
     first, second = ([run["after"][kind] for run in of_arm] for of_arm in runs)
-    gap = difference(second, first)
-    said = f"{kind}: B − A is {change(gap)} points"
+    gap = difference(first, second)
+    said = f"{kind}: A − B is {change(gap)} points"
     if not gap["interval"]:
         why = "one seed gives no interval" if len(first) == 1 else "it is the same on every seed"
         return f"{said}: {why}."
     low, high = gap["interval"]
-    decided = "B ends higher" if low > 0 else "B ends lower"
+    decided = "A ends higher" if low > 0 else "A ends lower"
     if low <= 0 <= high:
         decided = "undecided, because the interval holds 0"
-    needed = f"{seeds_needed(gap['sd'], 0.01):,} seeds, by the spread of these {len(first)}"
-    return f"{said}: {decided}.\n    One point would show in 80 % of repetitions of {needed}."
+    needed = f"about {seeds_needed(gap['sd'], 0.01):,} seeds, by the spread of these {len(first)}"
+    return f"{said}: {decided}.\n    One point would show in 80 % of repetitions with {needed}."
 
 
 def draw(names: list[str], runs: list[list[dict]], path: Path) -> None:
@@ -182,20 +182,22 @@ def draw(names: list[str], runs: list[list[dict]], path: Path) -> None:
 def main() -> None:
     """Print the settings that differ, make the runs that are missing, print the report and draw the
     curves."""
-    typed, rest = sys.argv[1:3], sys.argv[3:] if len(sys.argv) > 2 else ["--help"]
+    _, *typed = sys.argv[:3]
+    rest = sys.argv[3:] if len(typed) == 2 else ["--help"]
     config, flags = tyro.cli(
         Config, args=rest, description=__doc__, return_unknown_args=True, use_underscores=True
     )
     if config.seeds < 1:
         raise SystemExit("--seeds must be 1 or more")
-    arms = first, second = [read(text, flags) for text in typed]
+    first, second = arms = [read(text, flags) for text in typed]
     if first == second:
         raise SystemExit("the same script with the same settings twice; change one of them")
     names = [f"{letter}: {text}" for letter, text in zip("AB", typed)]
-    print(*names, "", differing(arms), "", sep="\n")
-
     folder = Path(config.run_dir).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
+    for name, arm in zip(names, arms):
+        print(f"{name}   ({folder / str(arm)}-*)")
+    print(f"\n{differing(arms)}\n")
     tasks = [(arm, seed, folder / f"{arm}-{seed}") for seed in range(config.seeds) for arm in arms]
     missing = [task for task in tasks if not (task[2] / "results.json").is_file()]
     light = all(arm.settings["device"] == "cpu" and arm.settings["model"] == "base" for arm in arms)
@@ -205,7 +207,7 @@ def main() -> None:
     picture = folder / f"{first}-{second}.png"
     draw(names, runs, picture)
     verdicts = [verdict(runs, kind) for kind in ("sampled", "greedy")]
-    print(table(runs), "", *verdicts, f"See {picture} and the runs in {folder}", sep="\n")
+    print(table(runs), "", *verdicts, f"The curves are in {picture}", sep="\n")
 
 
 if __name__ == "__main__":
