@@ -6,7 +6,8 @@
 
 A script is a name in algorithms/, or the path of a file with a `Config` and a `train` like those
 there, wherever it lies. In quotes it may have settings of its own; those behind both scripts go to
-both. Each run is the script's own `train`. What it prints is in a log beside its folder.
+both. Each run is the script's own `train`. What it prints is in a log beside its folder. Each core
+makes a run at a time; on a GPU, or with another --model, there is one at a time.
 
 The same command goes on where it stopped, and more --seeds add to those that are done. After a
 change to a script, only its own runs are made again. A change to a module that it imports goes
@@ -108,16 +109,14 @@ def train(arm: Arm, seed: int, folder: Path) -> None:
 
 
 def result(folder: Path) -> dict:
-    """The numbers of a finished run before training and after, and by panel a value for each step
-    from 0 on, or None."""
+    """The numbers of a finished run before training and after, and the rows of its log from step 0
+    on."""
     results = json.loads((folder / "results.json").read_text("utf-8"))
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
     before, after = (results[when]["accuracy"]["all"] for when in ("before", "after"))
+    before["completions"], after["completions"] = 0, rows[-1]["completions"]
     rows[-1]["held_out"] = after["sampled"]
-    curves = {panel: [None, *(row[panel] for row in rows)] for panel in PANELS}
-    curves["held_out"][0] = before["sampled"]
-    after["completions"] = rows[-1]["completions"]
-    return {"before": before | {"completions": 0}, "after": after, "curves": curves}
+    return {"before": before, "after": after, "rows": [{"held_out": before["sampled"]}, *rows]}
 
 
 # ---------------------------------------------------------------------- the report
@@ -170,7 +169,8 @@ def draw(names: list[str], runs: list[list[dict]], path: Path) -> None:
     figure = Figure(figsize=(12, 3.8), layout="constrained")
     for axis, (panel, heading) in zip(figure.subplots(1, 3), PANELS.items()):
         for name, of_arm, color, dashes in zip(names, runs, (BLUE, ORANGE), ("-", "--")):
-            curves = np.array([run["curves"][panel] for run in of_arm], dtype=float)
+            rows = [[row.get(panel) for row in run["rows"]] for run in of_arm]  # (seeds, steps)
+            curves = np.array(rows, dtype=float)  # None becomes NaN
             (steps,) = np.isfinite(curves).all(axis=0).nonzero()
             values = curves[:, steps].T  # (steps, seeds)
             axis.plot(steps, values, dashes, color=color, linewidth=0.7, alpha=0.5)
@@ -200,6 +200,7 @@ def main() -> None:
     print(f"\n{differing(arms)}\n")
     tasks = [(arm, seed, folder / f"{arm}-{seed}") for seed in range(config.seeds) for arm in arms]
     missing = [task for task in tasks if not (task[2] / "results.json").is_file()]
+    # Several large models, or several on one GPU, may not fit into memory.
     light = all(arm.settings["device"] == "cpu" and arm.settings["model"] == "base" for arm in arms)
     in_parallel(train, missing, at_once=0 if light else 1)
     results = [result(path) for _, _, path in tasks]
