@@ -93,7 +93,10 @@ def read(typed: str, flags: list[str]) -> Arm:
     if path.suffix != ".py" or not path.is_file():
         raise SystemExit(f"no script {name!r}; give a name such as grpo, or the path of a file")
     with loaded(path) as script, patch.object(sys, "argv", [str(path), *flags, *own]):
-        settings = vars(parse(script.Config, script.__doc__))
+        try:
+            settings = vars(parse(script.Config, script.__doc__))
+        except SystemExit as mistake:
+            raise SystemExit(f"{name}: {mistake}") from None
     if settings["seed"] or settings["run_dir"] or settings["resume"]:
         raise SystemExit("a duel sets seed, run_dir and resume of its runs; give it --seeds 3")
     settings["device"] = str(pick_device(settings["device"]))
