@@ -172,13 +172,13 @@ def main(config: Config) -> None:
         print(MODEL)
         return
     print(PREDICTIONS)
-    grid, of_all = Grid(config, "real_model"), {"device": config.device}
+    grid, place = Grid(config, "real_model"), {"device": config.device}
     arms = product(SCRIPTS.values(), RATES)
-    trials = [Run(*arm, TUNING_SEED, TUNING_STEPS, **of_all) for arm in arms]
+    trials = [Run(*arm, TUNING_SEED, TUNING_STEPS, **place) for arm in arms]
     trials = grid.run(train, trials, "tuning")
     order = product(range(config.seeds), CHOSEN.items())
-    runs = [Run(*arm, seed, **of_all) for seed, arm in order]
-    results = grid.run(train, [Run("", 0.0, 0, 0, **of_all), *runs])
+    runs = [Run(*arm, seed, **place) for seed, arm in order]
+    results = grid.run(train, [Run("", 0.0, 0, 0, **place), *runs])
     print(table(results))
     if config.publish:
         grid.publish(TUNED, trials)
