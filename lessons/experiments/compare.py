@@ -172,6 +172,7 @@ def replacements(script, name: str) -> dict:
 @dataclass
 class Config(GridConfig):
     experiments: tuple[Literal[tuple(EXPERIMENTS)], ...] = tuple(EXPERIMENTS)
+    device: str = "cpu"  # on another, runs are made one after the other
 
 
 @dataclass(frozen=True)
@@ -180,6 +181,7 @@ class Run:
 
     arm: Arm
     seed: int
+    device: str = "cpu"
 
 
 def train(run: Run) -> dict:
@@ -187,23 +189,25 @@ def train(run: Run) -> dict:
     torch.set_num_threads(1)
     name, own = run.arm.script, run.arm.settings
     if not name:
-        return sampled("base")
+        return sampled("base", run.device)
     script = import_module(f"algorithms.{name}")
     # Dynamic sampling draws more a step, so that its curves have as many points.
     draws_more = own.get("dynamic_sampling", name in ("dapo", "cispo"))
     settings = {"seed": run.seed, "steps": STEPS, "eval_every": 2 if draws_more else 5} | own
+    settings["device"] = run.device
     replaced = patch.dict(vars(script), replacements(script, run.arm.replaced))
     with measured(), replaced, trained(script, settings) as (folder, rows):
         result = summary(folder, rows)
         if run.arm in EXPERIMENTS["sampling"].values():
-            result |= sampled(str(folder / "checkpoint"))
+            result |= sampled(str(folder / "checkpoint"), run.device)
         return result
 
 
-def sampled(model: str) -> dict:
+def sampled(model: str, device: str) -> dict:
     """`pass_and_majority` of a model on held-out problems: lists (KS, problems)."""
     problems = held_out_problems(64, LEVELS)
-    completions = evaluate(*load_policy(model), problems, samples=SAMPLES, max_new_tokens=56)
+    policy, tokenizer = load_policy(model, device)
+    completions = evaluate(policy, tokenizer, problems, samples=SAMPLES, max_new_tokens=56)
     rates = [pass_and_majority(completions, problems, arithmetic, k) for k in KS]
     return {kind: [of_k[kind] for of_k in rates] for kind in ("pass", "majority")}
 
@@ -261,11 +265,13 @@ def made(experiment: str, config: Config, grid: Grid) -> dict:
     arms = {}
     for name, arm in EXPERIMENTS[experiment].items():
         seeds = range(config.seeds if arm.script else 1)
-        arms[name] = grid.run(train, [Run(arm, seed) for seed in seeds])
+        arms[name] = grid.run(train, [Run(arm, seed, config.device) for seed in seeds])
     if experiment in PANELS:
         figure = (FIGURES if config.publish else grid.path) / f"{experiment}.png"
         draw(PANELS[experiment], arms, figure)
     machine = f"{platform.machine()}, torch {torch.__version__}"
+    if config.device != "cpu":
+        machine += f", {config.device}"
     numbers = {"machine": machine, "seeds": [*range(config.seeds)]}
     return rounded(numbers | compare_tables.numbers_of(experiment, arms, KS))
 

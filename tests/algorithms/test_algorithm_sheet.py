@@ -70,7 +70,7 @@ def test_the_table_is_true_of_the_script(name):
     if name != "ppo":
         A = script.compute_advantages(rewards=torch.tensor([[1.0, 0, 0, 0], [1, 1, 1, 1]]))
         shown = row["advantage $A$"]
-        assert shown in ADVANTAGES, "add its values to ADVANTAGES, worked out by hand"
+        assert shown in ADVANTAGES, "work out its values by hand, and add them to ADVANTAGES"
         assert (A[0, 0], A[0, 1], A[1, 0]) == pytest.approx(ADVANTAGES[shown])
         moves = (
             "replaced" if hasattr(script, "is_mixed") else "its reward" if A[1, 0] else "KL alone"

@@ -41,7 +41,7 @@ def square(run: Run, moment: float = 0.0) -> dict:
     return {"curve": np.array([run.seed, run.seed**2]), "share": 1 / 3}
 
 
-def one_by_one(function, tasks, what="", keep=lambda *_: None) -> None:
+def one_by_one(function, tasks, what="", keep=lambda *_: None, at_once=0) -> None:
     """Stands in for in_parallel: everything in this process."""
     for i, task in enumerate(tasks):
         keep(i, function(*task))
@@ -58,6 +58,16 @@ def test_runs_are_made_once_and_returned_in_their_order(tmp_path, monkeypatch):
     assert results[0] == {"arm": "B", "seed": 2, "curve": [2, 4], "share": 1 / 3}
     assert grid.results_of(config, make, RUNS, path) == results[::-1] == grid.load_runs(path)
     assert make.call_count == 7 and path.read_text("utf-8").count("\n") == 8
+
+
+@dataclass(frozen=True)
+class Placed(Run):
+    device: str = "cpu"
+
+
+def test_only_another_device_is_a_setting_of_a_run():
+    """Otherwise all runs that were made before there was a choice would be made again."""
+    assert grid.digest(Placed("A")) == grid.digest(RUNS[0]) != grid.digest(Placed("A", 0, "cuda"))
 
 
 PROGRAM = """
@@ -126,20 +136,36 @@ def test_an_interval_and_a_difference_by_hand():
     assert result["interval"] == pytest.approx([3 - half, 3 + half])
     if paired.stats:  # t = 3 / sqrt(0.5) = 4.243, from a table
         assert result["p"] == pytest.approx(0.013236, abs=1e-5)
-        for n, quantile in paired.T_975.items():
-            assert quantile == pytest.approx(paired.stats.t.ppf(0.975, n - 1), abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "quantile"),
+    [(1, 12.706), (2, 4.303), (3, 3.182), (9, 2.262), (29, 2.045), (120, 1.980)],
+)
+def test_the_quantile_of_t_is_that_of_the_table(degrees, quantile):
+    ours = paired.t_quantile(degrees)
+    assert ours == pytest.approx(quantile, abs=5e-4)
+    if paired.stats:
+        assert ours == pytest.approx(paired.stats.t.ppf(0.975, degrees), abs=1e-7)
+
+
+def test_the_seeds_for_a_point_are_those_of_the_tables():
+    """Cohen: 34 pairs for d = .5 (33.4), 15 for .8 (14.3); d = 1 takes 10."""
+    for sd, seeds in ((0.02, 34), (0.01, 10), (0.0125, 15)):
+        assert paired.seeds_needed(sd, 0.01) == seeds
+    power = pytest.importorskip("statsmodels.stats.power").TTestPower().power
+    for sd in (0.0005, 0.001, 0.003, 0.005, 0.0075, 0.03, 0.1):
+        exact = next(n for n in range(2, 1000) if power(0.01 / sd, n, paired.LEVEL) >= 0.8)
+        assert abs(paired.seeds_needed(sd, 0.01) - exact) <= 1
 
 
 @with_stats
-def test_holm_and_the_seeds_for_a_point_by_hand():
-    """Holm: the smallest of three p values counts three times, the next twice, and none less than
-    one before it. Seeds, Cohen's tables: 34 pairs for d = .5 (33.4), 15 for .8 (14.3); d = 1 takes
-    10."""
+def test_holm_by_hand():
+    """The smallest of three p values counts three times, the next twice, and none less than one
+    before it."""
     family = [{"p": p} for p in (0.03, 0.005, 0.02)]
     paired.holm(family)
     assert [comparison["p_holm"] for comparison in family] == pytest.approx([0.04, 0.015, 0.04])
-    for sd, seeds in ((0.02, 34), (0.01, 10), (0.0125, 15)):
-        assert paired.seeds_needed(sd, 0.01) == seeds
 
 
 @pytest.mark.parametrize(("values", "others"), [([0.3], [0.2]), ([0.3, 0.9], [0.2, 0.8])])

@@ -61,6 +61,11 @@ def test_a_run_of_every_script_is_made_and_leaves_its_result_alone(model, monkey
     assert [path.name for path in model.parent.iterdir()] == ["model"]
 
 
+def test_unpacking_prints_the_folder_for_model(model, capsys):
+    real_model.main(real_model.Config(unpack=True))
+    assert capsys.readouterr().out == f"{model}\n"
+
+
 def test_each_script_has_its_best_rate():
     for script, chosen in real_model.CHOSEN.items():
         trials = select(load_runs(real_model.TUNED), {"script": script})

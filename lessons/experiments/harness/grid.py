@@ -47,12 +47,13 @@ class Grid:
 
         def keep(i: int, result: dict) -> None:
             run, path = missing[i]
-            text = json.dumps(asdict(run) | result, default=lambda array: array.tolist())
+            text = json.dumps(settings_of(run) | result, default=lambda array: array.tolist())
             part = path.with_suffix(".tmp")
             part.write_text(text, "utf-8")
             part.replace(path)  # at any time the file is whole
 
-        in_parallel(function, [(run,) for run, _ in missing], name, keep)
+        at_once = 1 if any("device" in settings_of(run) for run in runs) else 0
+        in_parallel(function, [(run,) for run, _ in missing], name, keep, at_once)
         return [json.loads(path.read_text("utf-8")) for path in paths]
 
     def publish(self, path: Path, results: list[dict]) -> None:
@@ -63,9 +64,16 @@ class Grid:
         print(f"written: {path}")
 
 
+def settings_of(run) -> dict:
+    """The settings of a run, its device only if it is not the CPU."""
+    return {
+        name: value for name, value in asdict(run).items() if (name, value) != ("device", "cpu")
+    }
+
+
 def digest(run) -> str:
     """A name for the settings of a run."""
-    return sha256(json.dumps(asdict(run)).encode()).hexdigest()[:16]
+    return sha256(json.dumps(settings_of(run)).encode()).hexdigest()[:16]
 
 
 def results_of(config: GridConfig, function: Callable, runs: Sequence, path: Path) -> list[dict]:

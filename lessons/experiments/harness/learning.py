@@ -62,8 +62,8 @@ def learn(
 ) -> dict:
     """Train the base model of a task as `script` does, one of the group methods.
 
-    settings: those of the script's Config that differ; by default there is no KL. policy: trained
-    in place of the base model. These replace the script's own:
+    settings: those of the script's Config that differ; by default there is no KL, and the device is
+    the CPU. policy: trained in place of the base model. These replace the script's own:
 
         collect(run, policy, tokenizer, config, rng, generator)  -> rollout, rewards (P, G), or None
                                                                     to end training
@@ -77,7 +77,7 @@ def learn(
     torch.set_num_threads(1)
     config = script.Config(**{"device": "cpu", "kl_coef": 0.0} | settings)
     run = Run(script.__file__, config)
-    base, tokenizer = load_policy(run.model_path)
+    base, tokenizer = load_policy(run.model_path, run.device)
     policy = policy or base
     reference = copy.deepcopy(policy).requires_grad_(False)
     optimizer = torch.optim.AdamW(
@@ -97,12 +97,12 @@ def learn(
         if drawn is None:
             break
         rollout, rewards = drawn
-        rewards = rewards.double()  # advantages are computed in float64
+        rewards = rewards.cpu().double()  # not every device has float64
         if advantages:
             A = torch.as_tensor(advantages(policy, rollout, rewards))
         else:
             A = script.compute_advantages(rewards=rewards)
-        rollout.advantages = A.float().view(len(rollout), -1)  # (P·G, 1) or (P·G, T)
+        rollout.advantages = A.float().view(len(rollout), -1).to(run.device)  # (P·G, 1), (P·G, T)
         if config.kl_coef:
             rollout.ref_logps = completion_logps(reference, rollout, config.temperature)
         for minibatch in rollout.minibatches(config.epochs, config.num_minibatches, generator):
@@ -125,8 +125,8 @@ def learn(
 
 @contextmanager
 def trained(script: ModuleType, settings: dict) -> Iterator[tuple[Path, list[dict]]]:
-    """Train by the script itself, silently, on the CPU. Inside, the folder of the run and the rows
-    of its metrics.jsonl; then the folder is gone."""
+    """Train by the script itself, silently, by default on the CPU. Inside, the folder of the run
+    and the rows of its metrics.jsonl; then the folder is gone."""
     with TemporaryDirectory() as parent:
         folder = Path(parent, "run")
         with silence():

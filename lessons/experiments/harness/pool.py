@@ -16,16 +16,20 @@ def in_parallel(
     tasks: Sequence[tuple],
     what: str = "runs",
     keep: Callable = lambda i, result: None,
+    at_once: int = 0,
 ) -> None:
     """Call function(*task) for every task, and keep(i, result) here as soon as task i has returned.
 
-    One task per core at a time. what: the label of the progress bar. An error in a task is raised
-    at once, without waiting for the other tasks. Raises SystemExit on Ctrl-C.
+    what: the label of the progress bar. at_once: tasks at a time, which share the cores; by default
+    one per core. An error in a task is raised at once, without waiting for the other tasks. Raises
+    SystemExit on Ctrl-C.
     """
     if not tasks:
         return
-    os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that are started now
-    processes = min(os.cpu_count() or 1, len(tasks))
+    cores = os.cpu_count() or 1
+    at_once = at_once or cores
+    os.environ["OMP_NUM_THREADS"] = str(max(1, cores // at_once))  # of the processes started now
+    processes = min(at_once, len(tasks))
     with (
         ProcessPoolExecutor(processes, get_context("spawn"), initializer=begin) as pool,
         tqdm(total=len(tasks), desc=what, dynamic_ncols=True, smoothing=0) as bar,
@@ -57,10 +61,10 @@ def end_with_parent() -> None:
 
 
 @contextmanager
-def silence() -> Iterator[None]:
-    """Inside, nothing is written to standard output and standard error."""
+def silence(path: str = os.devnull) -> Iterator[None]:
+    """Inside, standard output and standard error go to a file, by default to none."""
     with (
-        open(os.devnull, "w", encoding="utf-8") as sink,
+        open(path, "a", encoding="utf-8") as sink,
         redirect_stdout(sink),
         redirect_stderr(sink),
     ):
