@@ -32,13 +32,12 @@ def load_task(chosen: TaskConfig | str):
     config = TaskConfig(chosen) if isinstance(chosen, str) else chosen
     module = find_module(config.task)
     own = config.questions, config.held_out, config.instruction, config.reply
-    if config.task == "questions":
-        if not config.questions:
-            raise SystemExit("--task questions needs a file; give --questions FILE.jsonl")
-        return module.Questions(*own)
-    if any(own):
-        raise SystemExit("--questions, --held_out, --instruction, --reply need --task questions")
-    return module
+    if (config.task == "questions") != any(own):
+        raise SystemExit(
+            "--task questions takes --questions FILE.jsonl, and if you like --held_out, "
+            "--instruction and --reply; no other task does"
+        )
+    return module.Questions(*own) if any(own) else module
 
 
 def find_module(name: str) -> ModuleType:

@@ -58,6 +58,7 @@ NUMBERS = {
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_numbers_are_compared_exactly(number):
+    """Seen to fail: with floats."""
     for text in NUMBERS[number]:
         answer = extract_answer(text)
         assert answer == (None if number is None else Decimal(number)), text
@@ -105,15 +106,17 @@ def test_the_example_is_a_task(capsys):
     everything = drawn | {problem.prompt: problem for problem in held_out}
     assert len(everything) == 20 and "20 questions" in capsys.readouterr().out
     answers = {prompt.split("?")[0]: str(one.answer) for prompt, one in everything.items()}
-    assert answers["What is 1,500 plus 2,750"] == "4250" and "2.00" in answers.values()
+    assert answers["What is 1,500 plus 2,750"] == "4250" and "1.20" in answers.values()
     gsm8k = next(one for prompt, one in everything.items() if prompt.startswith("Maria"))
-    assert gsm8k.answer == 210 and gsm8k.level == 1
+    assert gsm8k.answer == 210 and gsm8k.level == 2
 
 
 def test_what_is_held_out(write, capsys):
     """A fifth, chosen by the question alone, so that a file may grow; or the questions of a second
-    file, which are then not trained on. A byte order mark, another line end and a question that is
-    there again change nothing. Levels may be of unequal size."""
+    file, which are then not trained on. A byte order mark and a question that is there again change
+    nothing. Levels may be of unequal size.
+
+    Seen to fail: read as plain UTF-8; with held-out questions trained on; without the reply."""
     task = load(write("a.jsonl", SUMS))
     assert [one.level for one in task.held_out_problems(1)] == [1, 2]
     chosen = {problem.prompt for problem in task.held_out_problems(64)}
@@ -146,6 +149,7 @@ BAD_ROWS = [
 
 @pytest.mark.parametrize("row", BAD_ROWS)
 def test_a_bad_row_ends_in_a_line_that_names_it(row, write):
+    """Seen to fail: with lines counted from 0."""
     with pytest.raises(SystemExit, match=r"bad.jsonl, line 3: [^\n]+$"):
         load(write("bad.jsonl", [*SUMS[:2], row, *SUMS[2:]]))
 
@@ -169,7 +173,9 @@ def test_settings_that_do_not_fit(write):
 
 def test_a_run_on_a_file(tmp_path, letters, train, monkeypatch, capsys):
     """With the defaults, from the shipped example. The model's reply begins as asked; config.json
-    names the file as one finds it from anywhere; the samples say what was read."""
+    names the file as one finds it from anywhere; the samples say what was read.
+
+    Seen to fail: with the path as it was typed."""
     build_tiny_model(len(letters)).save_pretrained(tmp_path / "model")
     letters.save_pretrained(tmp_path / "model")
     (tmp_path / "mine.jsonl").write_text(Path(EXAMPLE).read_text("utf-8"), "utf-8")
@@ -186,6 +192,7 @@ def test_a_run_on_a_file(tmp_path, letters, train, monkeypatch, capsys):
 
 
 def test_the_base_model_reads_no_questions(train):
+    """Seen to fail, with the tokenizer's own traceback, unless `check_tokenizer` looks at it."""
     with pytest.raises(SystemExit, match="--model"):
         train(grpo, task="questions", questions=EXAMPLE)
     with pytest.raises(SystemExit, match="letters"):
