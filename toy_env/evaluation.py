@@ -132,17 +132,13 @@ def held_out_report(
 
 
 def report_samples(report: dict, when: str) -> str:
-    """The completions of a report, one per line: the problem, the completion, and the verdict."""
+    """The completions of a report, one per line: the problem, the completion, of a long one its
+    end, and the verdict."""
     lines = [f"Held-out problems {when} training, one sample each"]
     for row in report["completions"]:
-        prompt, completion = one_line(row["prompt"]), one_line(row["completion"])
-        lines.append(f"  {prompt:<17} {completion}   ({row['verdict']})")
+        shown = repr(row["completion"][-70:])[1:-1]  # without control characters
+        lines.append(f"  {row['prompt']:<17} {shown}   ({row['verdict']})")
     return "\n".join(lines)
-
-
-def one_line(text: str) -> str:
-    """A text without control characters; if it is long, its beginning and its end."""
-    return repr(text if len(text) <= 70 else f"{text[:33]} ... {text[-32:]}")[1:-1]
 
 
 def report_table(*reports: dict) -> str:

@@ -104,21 +104,18 @@ class Questions:
             self.held_out = read_file(held_out, reply)
         prompts = {one.prompt for one in self.held_out}
         self.training = [one for one in problems if one.prompt not in prompts]
-        split = f"{len(self.training)} to train on, {len(self.held_out)} held out"
-        if not (self.training and self.held_out):
-            raise SystemExit(f"{questions}: {split}; add some, or give another --held_out file")
-        print(f"{len(problems)} questions: {split}")
+        counts = len(problems), len(self.training), len(self.held_out)
+        print("{} different questions: {} to train on, {} held out".format(*counts))
+        if 0 in counts:
+            raise SystemExit("add questions, or give another file by --held_out")
         random.Random(0).shuffle(self.held_out)
         self.INSTRUCTION = instruction or INSTRUCTION
-        self.LEVELS = tuple(sorted({one.level for one in self.held_out}))
+        self.LEVELS = sorted({one.level for one in self.held_out})
         self.MOST_HELD_OUT = dict.fromkeys(self.LEVELS, len(self.held_out))  # of all levels
 
     def sample_problems(self, n: int, levels: Sequence[int], rng: random.Random) -> list[Problem]:
         """n training problems, drawn uniformly from those of these levels; no levels: from all."""
-        chosen = [one for one in self.training if not levels or one.level in levels]
-        if not chosen:
-            raise SystemExit(f"no question to train on has a level among {levels}")
-        return rng.choices(chosen, k=n)
+        return rng.choices([one for one in self.training if not levels or one.level in levels], k=n)
 
     def held_out_problems(self, per_level: int, levels: Sequence[int] = ()) -> list[Problem]:
         """The evaluation set: `per_level` held-out problems of each level, or all that it has."""
