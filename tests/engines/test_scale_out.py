@@ -7,10 +7,10 @@ with those of our scripts.
 
 import json
 import os
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from random import Random
 
 import pytest
 import torch
@@ -22,7 +22,6 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from lessons.experiments import engines, scale_out
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout, completion_logps, sample
-from toy_env.tasks import load_task
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's own, on import and in use
 P, G, T, TEMPERATURE = 8, 4, 20, 0.8  # T cuts worked completions
@@ -40,58 +39,42 @@ def test_defaults_are_those_of_the_script_and_of_options_json(name):
     assert {key: settings[key] for key in expected} == expected
 
 
-def test_nothing_that_a_model_brings_along_changes_what_is_sampled(trl, spy, tmp_path):
-    """Sampled like this, "#" would never be written, and no completion be right. Its end tokens
-    stay: 10 is "7".
+@pytest.fixture
+def build(trl, tmp_path):
+    """build(policy, tokenizer, **settings) makes a trainer of one step for a saved model."""
 
-    Seen to fail: with the model's generation_config as it is."""
+    def trainer(policy, tokenizer, **settings):
+        for part in (policy, tokenizer):
+            part.save_pretrained(tmp_path / "model")
+        settings |= {"model": str(tmp_path / "model"), "run_dir": str(tmp_path / "run")}
+        config = scale_out.Config(**settings, steps=1, num_minibatches=1, prompts_per_step=8)
+        return scale_out.build_trainer(config, scale_out.trl_settings(config, 1))
+
+    return trainer
+
+
+def test_nothing_that_a_model_brings_along_changes_what_is_sampled(build, spy):
+    """Sampled like this, "#" (18) would never be written, and no completion be right. Its end
+    tokens stay: 10 is "7".
+
+    Seen to fail: with the model's generation_config as it is; without its end tokens."""
     policy, tokenizer = load_policy()
-    (sharp,) = tokenizer.convert_tokens_to_ids(["#"])
-    own = {"suppress_tokens": [sharp], "repetition_penalty": 1.5, "eos_token_id": [2, 10]}
-    policy.generation_config.update(**own)
-    for part in (policy, tokenizer):
-        part.save_pretrained(tmp_path / "model")
-    config = scale_out.Config(
-        model=str(tmp_path / "model"),
-        steps=1,
-        prompts_per_step=8,
-        num_minibatches=1,
-        run_dir=str(tmp_path / "run"),
-        trl=("use_cpu=true",),
-    )
+    policy.generation_config.update(suppress_tokens=[18], eos_token_id=[2, 10])
     calls = spy(scale_out, "trl_reward")
-    trainer = scale_out.build_trainer(config, scale_out.trl_settings(config, 1))
-    trainer.train()
-    assert sum("#" in text for text in calls[0].completions) > 16 and sum(calls[0].result) > 4
+    build(policy, tokenizer).train()
+    assert sum(calls[0].result) > 4
     assert not any("7" in text[:-1] for text in calls[0].completions)
 
 
-def test_a_chat_model_under_trl_reads_what_it_reads_in_the_scripts(trl, spy, tmp_path, letters):
+def test_a_chat_model_under_trl_reads_what_it_reads_in_the_scripts(build, letters):
     """The beginning of its reply and one BOS, which both the template and the tokenizer write.
 
-    Seen to fail: without the BOS taken away; with chat messages."""
+    Seen to fail: with a second BOS; with chat messages."""
     letters.chat_template = "<bos><user>{{ messages[0].content }}<assistant>"
-    build_tiny_model(len(letters)).save_pretrained(tmp_path / "model")
-    letters.save_pretrained(tmp_path / "model")
-    config = scale_out.Config(
-        task="lessons.experiments.sums",
-        model=str(tmp_path / "model"),
-        steps=1,
-        prompts_per_step=2,
-        num_minibatches=1,
-        max_new_tokens=2,
-        run_dir=str(tmp_path / "run"),
-        trl=("use_cpu=true",),
-    )
-    trainer = scale_out.build_trainer(config, scale_out.trl_settings(config, 1))
-    batches = spy(trainer, "_generate_single_turn")
-    trainer.train()
-    problem = load_task(config.task).sample_problems(2, (), Random(0))[0]
-    read = letters.decode(batches[0].args[0][0])
-    expected = (
-        f"<bos><user>Answer with the number only.\n{problem.prompt}<assistant>{problem.reply}"
-    )
-    assert read.replace(" ", "") == expected.replace(" ", "")
+    trainer = build(build_tiny_model(len(letters)), letters, task="lessons.experiments.sums")
+    ids = letters(trainer.train_dataset[0]["prompt"]).input_ids
+    text = "".join(letters.convert_ids_to_tokens(ids))
+    assert re.fullmatch(r"<bos><user>Answer .*\nWhat is (.+)\?<assistant>\1 =", text)
 
 
 # In every process

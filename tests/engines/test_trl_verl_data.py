@@ -22,6 +22,7 @@ from toy_env.model import BASE_MODEL, load_policy, model_prompts
 from toy_env.tasks import TaskConfig, load_task
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own, on import and in use
+EXAMPLE = str(ROOT / "toy_env/questions.jsonl")
 # A chat template for the base model: it shows the problem and leaves the instruction out.
 PROBLEM_ALONE = "{{ bos_token }}{{ messages[0].content.split('\n')[-1] }}"
 
@@ -62,34 +63,30 @@ def test_a_chat_model_reads_what_it_reads_in_the_scripts(letters):
     assert texts == model_prompts(letters, problems, arithmetic)
 
 
-OF_TASKS = {  # a right completion of a problem, and a wrong one
-    "arithmetic": lambda problem: (f"#{problem.answer}", "#100"),
-    "expressions": lambda problem: (f"#{problem.answer - 1}+1", f"#{problem.answer}"),
-    "questions": lambda problem: (f"It is {problem.answer}.", f"It is {problem.answer} or 3."),
-    "lessons.experiments.sums": lambda problem: (str(problem.answer), f"#{problem.answer}"),
-}
-
-
-@pytest.mark.parametrize("name", OF_TASKS)
-def test_any_task_travels(name):
-    """Its rows are JSON of one type a column, and completions are scored by the task that the rows
-    name, which is told of nothing but them.
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("arithmetic", "#{0.answer}"),
+        ("expressions", "#{0.answer}+50-50"),
+        ("questions", "It is {0.answer}."),
+        ("lessons.experiments.sums", "{0.answer}"),
+    ],
+)
+def test_any_task_travels(name, right):
+    """Its rows are JSON, and completions are scored by the task that a row names, which is told of
+    nothing but the row.
 
     Seen to fail: with arithmetic's verifier for all; with the answer of a question as a float."""
-    questions = str(ROOT / "toy_env/questions.jsonl") if name == "questions" else ""
-    task = load_task(TaskConfig(name, questions))
+    task = load_task(TaskConfig(name, EXAMPLE if name == "questions" else ""))
     rows = json.loads(json.dumps(engines.rows(24, seed=1, task=task)))
-    problems = task.sample_problems(24, (), Random(1))
-    assert len({type(row["answer"]) for row in rows}) == 1
-    for row, problem in zip(rows, problems):
+    for row, problem in zip(rows, task.sample_problems(24, (), Random(1))):
         assert row["prompt"][0]["content"] == f"{task.INSTRUCTION}\n{problem.prompt}"
-        texts, source = OF_TASKS[name](problem), row["data_source"]
-        truth = row["reward_model"]["ground_truth"]
-        assert [engines.compute_score(source, text, truth) for text in texts] == [1, 0]
-        columns = {"answer": 2 * [row["answer"]], "data_source": 2 * [source]}
-        assert engines.trl_reward([], list(texts), **columns) == [1, 0]
-    held_out = engines.rows(2 * len(task.LEVELS), split="held_out", task=task)
-    assert not {str(row["prompt"]) for row in held_out} & {str(row["prompt"]) for row in rows}
+        text, source = right.format(problem), row["data_source"]
+        for answer, score in ((text, 1), (text + "7", 0)):
+            truth = row["reward_model"]["ground_truth"]
+            assert engines.compute_score(source, answer, truth) == score
+            assert engines.trl_reward([], [answer], [row["answer"]], [source]) == [score]
+    assert len(engines.rows(2 * len(task.LEVELS), split="held_out", task=task)) > 1
 
 
 # TRL
