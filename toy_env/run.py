@@ -42,8 +42,14 @@ class RunConfig(TaskConfig):
 
 
 # What the report before training depends on, and the reference
-AS_BEFORE = ("model", "levels", "eval_problems", "max_new_tokens", "temperature")
-AS_BEFORE += tuple(TaskConfig.__dataclass_fields__)
+AS_BEFORE = (
+    *TaskConfig.__dataclass_fields__,
+    "model",
+    "levels",
+    "eval_problems",
+    "max_new_tokens",
+    "temperature",
+)
 LEAST = {  # the smallest value of a setting; of all other numbers it is 0
     "steps": 1,
     "save_every": 1,

@@ -160,8 +160,12 @@ def build_trainer(config: Config, settings: dict[str, Any], problems: list[dict]
         rewards.append(get_soft_overlong_punishment(config.max_new_tokens, config.overlong_buffer))
     task = load_task(config)
     policy, tokenizer = load_policy(find_model(config.model, task)[1])
-    # Nothing but the end tokens is kept: penalties would change the distribution that is sampled.
-    policy.generation_config = GenerationConfig(eos_token_id=end_ids(policy, tokenizer).tolist())
+    # Only special tokens are kept: penalties would change the distribution that is sampled.
+    policy.generation_config = GenerationConfig(
+        bos_token_id=tokenizer.bos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=end_ids(policy, tokenizer).tolist(),
+    )
     if problems is None:
         n = config.steps * config.prompts_per_step
         problems = rows(n, config.levels, config.seed, task=task, tokenizer=tokenizer)
@@ -188,7 +192,7 @@ def main(config: Config) -> None:
     # All processes take part: the model may be sharded.
     weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
     if RANK == 0:
-        policy, tokenizer = load_policy(find_model(config.model, load_task(config))[1])
+        policy, tokenizer = load_policy(trainer.model.name_or_path)
         policy.load_state_dict(weights)
         policy.save_pretrained(folder / "checkpoint")
         tokenizer.save_pretrained(folder / "checkpoint")
