@@ -34,6 +34,7 @@ class Problem:
 _NUMBER = re.compile(
     r"([+-]?)\\?\$?((?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)", re.ASCII
 )
+# what stands right before an answer; before one that no other may contradict; and behind that one
 _BEFORE = re.compile(r"#|=|\banswer:|\b(?:is|are|equals|equal to)\b:?", re.IGNORECASE)
 _CLAIM = re.compile(r"#|\banswer(?: is\b:?|:)", re.IGNORECASE)
 _END = re.compile(r"\n|[,;] | or | and ")
@@ -71,8 +72,8 @@ def reward(problem: Problem, completion: str) -> float:
 def read_file(path: str, reply: str) -> list[Problem]:
     """The problems of a file, each once. Raises SystemExit that names the line of a bad row."""
     if not Path(path).is_file():
-        raise SystemExit(f"no file of questions {path}")
-    problems: dict[str, Problem] = {}
+        raise SystemExit(f"no file {path!r}; give --questions FILE.jsonl")
+    problems = {}
     for number, line in enumerate(Path(path).read_text("utf-8-sig").rstrip().split("\n"), 1):
         try:  # numbers as they are written: a float would round them
             row = json.loads(line, parse_int=str, parse_float=str)
@@ -111,7 +112,9 @@ class Questions:
         random.Random(0).shuffle(self.held_out)
         self.INSTRUCTION = instruction or INSTRUCTION
         self.LEVELS = sorted({one.level for one in self.held_out})
-        self.MOST_HELD_OUT = dict.fromkeys(self.LEVELS, len(self.held_out))  # of all levels
+        self.MOST_HELD_OUT = dict.fromkeys(
+            self.LEVELS, len(self.held_out)
+        )  # the most that one may have
 
     def sample_problems(self, n: int, levels: Sequence[int], rng: random.Random) -> list[Problem]:
         """n training problems, drawn uniformly from those of these levels; no levels: from all."""

@@ -124,6 +124,7 @@ def test_settings_that_do_not_fit(write):
         (TaskConfig("questions"), "FILE.jsonl"),
         (TaskConfig("arithmetic", EXAMPLE), "--task questions"),
         (TaskConfig("expressions", reply="#"), "--task questions"),
+        (TaskConfig("questions", reply="#"), "--questions FILE"),
         (TaskConfig("questions", "nowhere.jsonl"), "nowhere.jsonl"),
         (TaskConfig("questions", one), "--held_out"),
         (TaskConfig("questions", one, held_out=one), "--held_out"),
