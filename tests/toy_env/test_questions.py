@@ -83,7 +83,8 @@ def test_what_is_held_out(write, capsys):
     file, which are then not trained on. A byte order mark and a question that is there again change
     nothing. Levels may be of unequal size.
 
-    Seen to fail: read as plain UTF-8; with held-out questions trained on; without the reply."""
+    Seen to fail: read as plain UTF-8; with held-out questions trained on; without the reply; with
+    all questions of a level."""
     task = load(write("a.jsonl", SUMS))
     assert [one.level for one in task.held_out_problems(1)] == [1, 2]
     chosen = {problem.prompt for problem in task.held_out_problems(64)}
@@ -113,12 +114,13 @@ What is 1 plus 2?,3
 
 @pytest.mark.parametrize("row", BAD_ROWS.split("\n"))
 def test_a_bad_row_ends_in_a_line_that_names_it(row, write):
-    """Seen to fail: with lines counted from 0."""
+    """Seen to fail: with lines counted from 0; with two answers to a question allowed."""
     with pytest.raises(SystemExit, match=r"bad.jsonl, line 3: [^\n]+$"):
         load(write("bad.jsonl", [*SUMS[:2], row, *SUMS[2:]]))
 
 
 def test_settings_that_do_not_fit(write):
+    """Seen to fail: without the checks of `load_task` and of an empty half."""
     one = write("one.jsonl", SUMS[:1])
     for settings, message in (
         (TaskConfig("questions"), "FILE.jsonl"),
