@@ -14,7 +14,7 @@ import numpy as np
 from toy_env.evaluation import held_out, held_out_report, report_table
 from toy_env.model import check_tokenizer, load_policy, pick_device
 from toy_env.run import parse
-from toy_env.tasks import find_model, load_task
+from toy_env.tasks import TaskConfig, find_model, load_task
 
 
 def pass_at_k(n: int, correct: int, k: int) -> float:
@@ -51,8 +51,7 @@ def majority_at_k(answers: Sequence[int | None], right: int, k: int) -> float:
 
 
 @dataclass
-class Config:
-    task: str = "arithmetic"  # arithmetic, expressions, or your own module, my_project.my_task
+class Config(TaskConfig):
     model: str = "base"  # base (of the task), a folder, or a model on the Hugging Face hub
     device: str = "auto"  # auto, cpu, cuda or mps
     levels: tuple[int, ...] = ()  # difficulties (arithmetic: 1 to 4 operations); none given: all
@@ -64,7 +63,7 @@ class Config:
 
 def main(config: Config) -> None:
     """Print the table of one policy, and its pass@k and majority@k."""
-    task = load_task(config.task)
+    task = load_task(config)
     _, model = find_model(config.model, task)
     problems = held_out(task, config.eval_problems, config.levels)
     policy, tokenizer = load_policy(model, pick_device(config.device))

@@ -121,11 +121,12 @@ def held_out_report(
             "truncated": of_sampled["truncated"],
         }
         for row in rows[:2] if level != "all" else []:
-            problem, verdict = problems[row], "right"
+            problem, text, verdict = problems[row], sampled.texts[row][0], "right"
             if not sampled.correct[row, 0]:
                 only_one = task.reward(problem, f"#{problem.answer}") == 1
                 verdict = f"wrong, {problem.answer} expected" if only_one else "wrong"
-            text = sampled.texts[row][0]
+                if hasattr(task, "NO_ANSWER") and task.extract_answer(text) is None:
+                    verdict = f"wrong: {task.NO_ANSWER}"
             completions.append({"prompt": problem.prompt, "completion": text, "verdict": verdict})
     report = {
         "samples": sampling["samples"],
@@ -139,10 +140,11 @@ def held_out_report(
 
 
 def report_samples(report: dict, when: str) -> str:
-    """The completions of a report, one per line: the problem, the completion, and the verdict."""
+    """The completions of a report, one per line: the problem, the completion, of a long one its
+    end, and the verdict."""
     lines = [f"Held-out problems {when} training, one sample each"]
     for row in report["completions"]:
-        shown = repr(row["completion"][:70])[1:-1]  # without control characters
+        shown = repr(row["completion"][-70:])[1:-1]  # without control characters
         lines.append(f"  {row['prompt']:<17} {shown}   ({row['verdict']})")
     return "\n".join(lines)
 

@@ -3,6 +3,7 @@
 transformers takes seconds to import; that happens where a model is loaded, so `--help` is fast.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -124,7 +125,10 @@ def encode_prompts(tokenizer, prompts: Sequence[str], device="cpu") -> tuple[Ten
 def check_tokenizer(policy, tokenizer, problems: Sequence, task: ModuleType) -> None:
     """Raises SystemExit if the tokenizer does not fit the model, or a task of which these are some
     problems: if its ids exceed the vocabulary, it loses characters, or it ends every prompt."""
-    ids, _ = encode_prompts(tokenizer, model_prompts(tokenizer, problems, task))
+    prompts = model_prompts(tokenizer, problems, task)
+    if "a" not in tokenizer.get_vocab() and re.search("[A-Za-z]", " ".join(prompts)):
+        raise SystemExit("this model reads no letters, which the task has; give another --model")
+    ids, _ = encode_prompts(tokenizer, prompts)
     ends = end_ids(policy, tokenizer).cpu()
     if max(ids.max(), ends.max()) >= policy.get_input_embeddings().weight.shape[0]:
         raise SystemExit("the tokenizer has more tokens than the model; give another --model")

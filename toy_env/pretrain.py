@@ -34,7 +34,7 @@ from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from toy_env import arithmetic, expressions
-from toy_env.arithmetic import MAX_TOTAL, Problem, is_worked
+from toy_env.arithmetic import MAX_TOTAL, Problem
 from toy_env.run import parse
 from toy_env.tasks import load_task
 
@@ -180,7 +180,7 @@ def train(config: Config) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
         optimizer.zero_grad()
         # Worked and direct demonstrations go through apart: less padding halves the time of a step.
         for worked in (True, False):
-            part = [pair for pair in batch if is_worked(pair[1]) == worked]
+            part = [pair for pair in batch if task.is_worked(pair[1]) == worked]
             if part:
                 loss = completion_loss(model, tokenizer, part) / tokens
                 loss.backward()

@@ -21,17 +21,16 @@ from toy_env.metrics import rollout_metrics, step_metrics, warn_if_silent
 from toy_env.model import check_tokenizer, encode_prompts, model_prompts, pick_device
 from toy_env.plots import draw_curves
 from toy_env.rollout import Rollout
-from toy_env.tasks import find_model, load_task
+from toy_env.tasks import TaskConfig, find_model, load_task
 
 
 @dataclass
-class RunConfig:
+class RunConfig(TaskConfig):
     """The settings that all scripts have; each adds its own. The comment on a field is its help."""
 
     steps: int = 60  # rollout batches, each with epochs * num_minibatches updates
     seed: int = 0  # seeds the problems and the sampling of every step
     device: str = "auto"  # auto (cuda, else mps, else cpu), cuda, mps or cpu
-    task: str = "arithmetic"  # arithmetic, expressions, or your own module, my_project.my_task
     levels: Sequence[int] = ()  # difficulties (arithmetic: 1 to 4 operations); none given: all
     model: str = "base"  # base, a folder, or a model on the Hugging Face hub
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the forward pass; weights stay float32
@@ -44,7 +43,14 @@ class RunConfig:
 
 
 # What the report before training depends on, and the reference
-AS_BEFORE = ("task", "model", "levels", "eval_problems", "max_new_tokens", "temperature")
+AS_BEFORE = (
+    *TaskConfig.__dataclass_fields__,
+    "model",
+    "levels",
+    "eval_problems",
+    "max_new_tokens",
+    "temperature",
+)
 LEAST = {  # the smallest value of a setting; of all other numbers it is 0
     "steps": 1,
     "save_every": 1,
@@ -102,7 +108,7 @@ class Run:
         self.config = replace(config)  # the caller's may serve for another run
         self.path = self.find_folder()
         self.device = pick_device(config.device)
-        self.task = load_task(config.task)
+        self.task = load_task(config)
         self.config.model, self.model_path = find_model(config.model, self.task)
         self.problems = held_out(self.task, config.eval_problems, config.levels)
         self.sampling = {

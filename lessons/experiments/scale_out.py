@@ -27,9 +27,9 @@ from typing import Any
 import torch
 
 from lessons.experiments.engines import rows, trl_reward
-from toy_env import arithmetic
-from toy_env.model import NO_THINKING, load_policy
+from toy_env.model import NO_THINKING, end_ids, load_policy
 from toy_env.run import parse
+from toy_env.tasks import TaskConfig, find_model, load_task
 
 OVERLONG_REWARDS = [2.0, 1.0]  # weights: 2 * reward + penalty
 ALGORITHMS = {  # the options of TRL 1.16 that make up a script
@@ -51,7 +51,7 @@ RANK, PROCESSES = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE
 
 
 @dataclass
-class Config:
+class Config(TaskConfig):
     algorithm: str = "grpo"  # grpo, dr_grpo, dapo, gspo or cispo
     steps: int = 60  # rollout batches
     seed: int = 0  # seeds the problems and the sampling
@@ -67,7 +67,7 @@ class Config:
     learning_rate: float = 2e-4  # AdamW's step size after the warm-up
     warmup_steps: int = 10  # rollout batches over which the learning rate rises linearly
     max_grad_norm: float = 1.0  # maximum gradient norm
-    levels: tuple[int, ...] = ()  # difficulties: number of operations, 1 to 4
+    levels: tuple[int, ...] = ()  # difficulties (arithmetic: 1 to 4 operations); none given: all
     trl: tuple[str, ...] = ()  # more options of TRL's GRPOConfig, such as beta=0.01 use_vllm=true
 
 
@@ -143,10 +143,11 @@ def trl_settings(config: Config, processes: int) -> dict[str, Any]:
 
 def build_trainer(config: Config, settings: dict[str, Any], problems: list[dict] | None = None):
     """TRL's trainer of the policy on rows of a prompt and an answer each; without problems on
-    steps x prompts_per_step of arithmetic, the same ones for any number of processes. SystemExit if
+    steps x prompts_per_step of the task, the same ones for any number of processes. SystemExit if
     TRL is not installed."""
     try:
         from datasets import Dataset
+        from transformers import GenerationConfig
         from trl import GRPOConfig, GRPOTrainer
         from trl.rewards import get_soft_overlong_punishment
     except ImportError as error:
@@ -157,14 +158,21 @@ def build_trainer(config: Config, settings: dict[str, Any], problems: list[dict]
     rewards = [trl_reward]
     if config.algorithm in OVERLONG:
         rewards.append(get_soft_overlong_punishment(config.max_new_tokens, config.overlong_buffer))
-    policy, tokenizer = load_policy(config.model)
+    task = load_task(config)
+    policy, tokenizer = load_policy(find_model(config.model, task)[1])
+    # Only special tokens are kept: penalties would change the distribution that is sampled.
+    policy.generation_config = GenerationConfig(
+        bos_token_id=tokenizer.bos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=end_ids(policy, tokenizer).tolist(),
+    )
     if problems is None:
-        chat, n = bool(tokenizer.chat_template), config.steps * config.prompts_per_step
-        problems = rows(n, config.levels or arithmetic.LEVELS, config.seed, chat=chat)
-        if not chat and "a" in tokenizer.get_vocab():
-            # A general language model without a chat template reads what model_prompts gives it.
-            for row in problems:
-                row["prompt"] = f"{arithmetic.INSTRUCTION}\n{row['prompt']}"
+        n = config.steps * config.prompts_per_step
+        problems = rows(n, config.levels, config.seed, task=task, tokenizer=tokenizer)
+        for row in problems:
+            # TRL lets the tokenizer write a BOS, also where the chat template has written one.
+            if tokenizer(row["prompt"]).input_ids[:2] == 2 * [tokenizer.bos_token_id]:
+                row["prompt"] = row["prompt"].removeprefix(tokenizer.bos_token)
     data, arguments = Dataset.from_list(problems), GRPOConfig(**settings)
     return GRPOTrainer(policy, rewards, arguments, data, None, tokenizer)
 
@@ -184,14 +192,15 @@ def main(config: Config) -> None:
     # All processes take part: the model may be sharded.
     weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
     if RANK == 0:
-        policy, tokenizer = load_policy(config.model)
+        policy, tokenizer = load_policy(trainer.model.name_or_path)
         policy.load_state_dict(weights)
         policy.save_pretrained(folder / "checkpoint")
         tokenizer.save_pretrained(folder / "checkpoint")
         results = {"settings": asdict(config), "processes": PROCESSES, "trl": settings}
         results["log"] = trainer.state.log_history
         (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n", "utf-8")
-        print(f"for its accuracy: python -m toy_env.evaluate --model {folder}/checkpoint")
+        evaluate = f"python -m toy_env.evaluate --task {config.task}"
+        print(f"for its accuracy: {evaluate} --model {folder}/checkpoint")
     trainer.accelerator.wait_for_everyone()  # for the first process, which writes
     trainer.accelerator.end_training()
 

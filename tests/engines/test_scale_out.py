@@ -7,13 +7,14 @@ with those of our scripts.
 
 import json
 import os
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, python
+from conftest import ROOT, build_tiny_model, python
 from test_parity import OPTIONS, SCRIPTS, ddof_factor, script_loss
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
@@ -36,6 +37,44 @@ def test_defaults_are_those_of_the_script_and_of_options_json(name):
     settings = {"scale_rewards": "group"} | scale_out.trl_settings(theirs, 1)
     expected = OPTIONS["all scripts"]["TRL"] | OPTIONS[name]["TRL"]
     assert {key: settings[key] for key in expected} == expected
+
+
+@pytest.fixture
+def build(trl, tmp_path):
+    """build(policy, tokenizer, **settings) makes a trainer of one step for a saved model."""
+
+    def trainer(policy, tokenizer, **settings):
+        for part in (policy, tokenizer):
+            part.save_pretrained(tmp_path / "model")
+        settings |= {"model": str(tmp_path / "model"), "run_dir": str(tmp_path / "run")}
+        config = scale_out.Config(**settings, steps=1, num_minibatches=1, prompts_per_step=8)
+        return scale_out.build_trainer(config, scale_out.trl_settings(config, 1))
+
+    return trainer
+
+
+def test_nothing_that_a_model_brings_along_changes_what_is_sampled(build, spy):
+    """Sampled like this, "#" (18) would never be written, and no completion be right. Its end
+    tokens stay: 10 is "7".
+
+    Seen to fail: with the model's generation_config as it is; without its end tokens."""
+    policy, tokenizer = load_policy()
+    policy.generation_config.update(suppress_tokens=[18], eos_token_id=[2, 10])
+    calls = spy(scale_out, "trl_reward")
+    build(policy, tokenizer).train()
+    assert sum(calls[0].result) > 4
+    assert not any("7" in text[:-1] for text in calls[0].completions)
+
+
+def test_a_chat_model_under_trl_reads_what_it_reads_in_the_scripts(build, letters):
+    """The beginning of its reply and one BOS, which both the template and the tokenizer write.
+
+    Seen to fail: with a second BOS; with chat messages."""
+    letters.chat_template = "<bos><user>{{ messages[0].content }}<assistant>"
+    trainer = build(build_tiny_model(len(letters)), letters, task="lessons.experiments.sums")
+    ids = letters(trainer.train_dataset[0]["prompt"]).input_ids
+    text = "".join(letters.convert_ids_to_tokens(ids))
+    assert re.fullmatch(r"<bos><user>Answer .*\nWhat is (.+)\?<assistant>\1 =", text)
 
 
 # In every process
@@ -194,6 +233,6 @@ if __name__ == "__main__":
     for name in scale_out.ALGORITHMS:
         record(name, folder)
     config = {"steps": 1, "prompts_per_step": 4, "num_minibatches": 2, "warmup_steps": 0}
-    scale_out.main(scale_out.Config("dapo", run_dir=str(folder / "run"), **config))
+    scale_out.main(scale_out.Config(algorithm="dapo", run_dir=str(folder / "run"), **config))
     sys.stdout.flush()
     os._exit(0)  # as scale_out.py ends

@@ -205,7 +205,7 @@ def test_help(script, monkeypatch, capsys):
     text = capsys.readouterr().out
     assert all(len(line) <= 80 for line in text.splitlines() if line.startswith("│"))
     plain = " ".join(text.replace("│", " ").split())
-    paths = (f"algorithms/{script}.py", "toy_env/run.py")
+    paths = (f"algorithms/{script}.py", "toy_env/run.py", "toy_env/tasks.py")
     source = "".join((ROOT / path).read_text("utf-8") for path in paths)
     for name in (field.name for field in fields(import_module(f"algorithms.{script}").Config)):
         comment = re.search(rf"^    {name}: .* = .*  # (.+)$", source, flags=re.M)[1]
