@@ -1,6 +1,6 @@
 """Held-out accuracy by level, greedy and sampled, and unbiased pass@k and majority@k.
 
-python -m toy_env.evaluate                                  the shipped base model
+python -m toy_env.evaluate                 the shipped base model
 python -m toy_env.evaluate --model runs/reinforce-0/checkpoint
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from toy_env.evaluation import held_out, held_out_report, report_table
 from toy_env.model import check_tokenizer, load_policy, pick_device
-from toy_env.run import parse
+from toy_env.run import Levels, parse
 from toy_env.tasks import TaskConfig, find_model, load_task
 
 
@@ -54,7 +54,7 @@ def majority_at_k(answers: Sequence[int | None], right: int, k: int) -> float:
 class Config(TaskConfig):
     model: str = "base"  # base (of the task), a folder, or a model on the Hugging Face hub
     device: str = "auto"  # auto, cpu, cuda or mps
-    levels: tuple[int, ...] = ()  # difficulties (arithmetic: 1 to 4 operations); none given: all
+    levels: Levels = ()  # difficulties (arithmetic: 1 to 4 operations)
     eval_problems: int = 64  # held-out problems of each level; fewer if a level has fewer
     samples: int = 64  # completions of each problem
     temperature: float = 1.0  # of the samples; greedy accuracy is reported as well

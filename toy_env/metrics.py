@@ -25,7 +25,7 @@ def rollout_metrics(rollout: Rollout, rewards: Tensor, task: ModuleType = arithm
     rewards, lengths = rewards.cpu(), rollout.mask.sum(dim=1).cpu()
     right, G = rewards == 1, rewards.shape[1]
     k = right.sum(dim=1)  # (P,) right completions of each group
-    return {
+    metrics = {
         "reward": mean(rewards),
         "accuracy": mean(right),
         "silent": mean((k == 0) | (k == G)),
@@ -40,22 +40,46 @@ def rollout_metrics(rollout: Rollout, rewards: Tensor, task: ModuleType = arithm
         "worked": sum(map(task.is_worked, rollout.texts)) / len(rollout),
         "entropy": (rollout.entropies.sum() / rollout.mask.sum()).item(),
     }
+    if hasattr(task, "extract_answer"):
+        answers = [task.extract_answer(text) for text in rollout.texts]
+        metrics["answered"] = 1 - answers.count(None) / len(answers)
+    return metrics
 
 
 def warn_if_silent(rows: list[dict]) -> None:
-    """Say so when every group of the last two batches was silent, and again after every ten more.
-    rows: of the log. Groups of one are not meant, they have no baseline."""
+    """Say so when every group of the last two batches was silent, and again after every ten more,
+    with the cause if it shows. rows: of the log. Groups of one are not meant, they have no
+    baseline."""
     silent = 0
     for row in reversed(rows):
         if row["silent"] < 1 or len(row["groups_by_k"]) == 2:
             break
         silent += 1
-    if silent % 10 == 2:
-        tqdm.write(
-            f"in the last {silent} batches every group was all right or all wrong: with a group "
-            "baseline, such groups teach nothing; try other --levels (easier ones if all are "
-            "wrong), another prompt (the task's INSTRUCTION), or a larger --group_size"
+    if silent % 10 != 2:
+        return
+    right, cut, answered = (
+        sum(row.get(name, 1) for row in rows[-2:]) / 2
+        for name in ("accuracy", "truncated", "answered")
+    )
+    if cut >= 0.5 > right:
+        advice = (
+            f"{cut:.0%} of the completions were cut: raise --max_new_tokens, or find out why they "
+            "do not end"
         )
+    elif answered < 0.05:
+        advice = (
+            f"the verifier found an answer in {answered:.0%} of the completions: ask for its form "
+            "in another prompt (the task's INSTRUCTION)"
+        )
+    else:
+        advice = (
+            "try other --levels (easier ones if all are wrong), another prompt (the task's "
+            "INSTRUCTION), or a larger --group_size"
+        )
+    tqdm.write(
+        f"in the last {silent} batches every group was all right or all wrong: with a group "
+        f"baseline, such groups teach nothing; {advice}"
+    )
 
 
 def step_metrics(recorded: dict[str, list[float]]) -> dict:

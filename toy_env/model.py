@@ -3,8 +3,9 @@
 transformers takes seconds to import; that happens where a model is loaded, so `--help` is fast.
 """
 
-import re
+import unicodedata
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from types import ModuleType
 
@@ -22,9 +23,8 @@ def pick_device(name: str = "auto") -> torch.device:
     """The device called `name`; "auto" takes cuda or mps, else cpu. Raises SystemExit if it is not
     available."""
     if name == "auto":
-        name = (
-            torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
-        )
+        name = "mps" if torch.backends.mps.is_available() else "cpu"
+        name = "cuda" if torch.cuda.is_available() else name
     try:
         torch.zeros(1, device=name).item()  # "meta" holds no numbers
     except (RuntimeError, AssertionError, NotImplementedError):
@@ -122,11 +122,12 @@ def encode_prompts(tokenizer, prompts: Sequence[str], device="cpu") -> tuple[Ten
     return encoded.input_ids, encoded.attention_mask.bool()
 
 
-def check_tokenizer(policy, tokenizer, problems: Sequence, task: ModuleType) -> None:
+def check_tokenizer(policy, tokenizer, problems: Sequence, task: ModuleType) -> int:
     """Raises SystemExit if the tokenizer does not fit the model, or a task of which these are some
-    problems: if its ids exceed the vocabulary, it loses characters, or it ends every prompt."""
+    problems: if its ids exceed the vocabulary, it ends every prompt or an answer, or it or its chat
+    template loses characters. Returns the tokens of the longest prompt."""
     prompts = model_prompts(tokenizer, problems, task)
-    if "a" not in tokenizer.get_vocab() and re.search("[A-Za-z]", " ".join(prompts)):
+    if "a" not in tokenizer.get_vocab() and any(map(str.isalpha, "".join(prompts))):
         raise SystemExit("this model reads no letters, which the task has; give another --model")
     ids, _ = encode_prompts(tokenizer, prompts)
     ends = end_ids(policy, tokenizer).cpu()
@@ -134,8 +135,28 @@ def check_tokenizer(policy, tokenizer, problems: Sequence, task: ModuleType) -> 
         raise SystemExit("the tokenizer has more tokens than the model; give another --model")
     if torch.isin(ids[:, -1], ends).any():
         raise SystemExit("the tokenizer ends every prompt; give another --model")
-    for problem, text in zip(problems, tokenizer.batch_decode(ids)):
-        if "".join(problem.prompt.split()) not in "".join(text.split()):
+    plain = copy(tokenizer)
+    plain.chat_template = None  # which may add text, but must lose none
+    prompts = model_prompts(plain, problems, task)
+    decoded = tokenizer.batch_decode(ids, clean_up_tokenization_spaces=False)
+    for problem, prompt, text in zip(problems, prompts, decoded):
+        letters = iter(fold(text))
+        if not all(letter in letters for letter in fold(prompt)):  # in this order
             raise SystemExit(
-                f"the tokenizer turns {problem.prompt} into {text!r}; give another one"
+                f"the tokenizer or its chat template turns {prompt[-40:]!r} into {text[-80:]!r} "
+                "and loses characters; give another --model"
             )
+        answer = f"#{problem.answer}"
+        needed = tokenizer(answer, add_special_tokens=False).input_ids
+        ended = [token for token in needed if token in ends]
+        if ended and task.reward(problem, answer) == 1:
+            raise SystemExit(
+                f"{tokenizer.decode(ended)!r} ends a completion, and the answer {answer} needs it; "
+                "give another --model"
+            )
+    return ids.shape[1]
+
+
+def fold(text: str) -> str:
+    """Text in one case, with one space for any white space: in these a tokenizer may differ."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())

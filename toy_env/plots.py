@@ -9,55 +9,62 @@ PURPLE, GREY = "#CC79A7", "#777777"
 
 PANELS = {  # heading: {metric: (label, colour, line style)}
     "Accuracy": {
-        "accuracy": ("training problems, sampled", BLUE, "-"),
+        "accuracy": ("training problems, sampled", BLUE, ".-"),
         "held_out": ("held-out problems, sampled", RED, "o"),
     },
     "Completion length, tokens": {
-        "length_right": ("right completions", BLUE, "-"),
-        "length_wrong": ("wrong completions", RED, "--"),
+        "length_right": ("right completions", BLUE, ".-"),
+        "length_wrong": ("wrong completions", RED, ".--"),
     },
-    "Entropy, nats per token": {"entropy": ("", BLUE, "-")},
-    "Silent groups (σ = 0), share of all groups": {
-        "silent_right": ("all right", BLUE, "-"),
-        "silent_wrong": ("all wrong", RED, "--"),
+    "Entropy, nats per token": {"entropy": ("", BLUE, ".-")},
+    "Silent groups (σ = 0), share": {
+        "silent_right": ("all right", BLUE, ".-"),
+        "silent_wrong": ("all wrong", RED, ".--"),
         # last, so that it shows where it coincides with another
-        "silent": ("all right or all wrong", GREY, ":"),
+        "silent": ("all right or all wrong", GREY, ".:"),
     },
     "Share of completions that": {
-        "worked": ("work step by step", BLUE, "-"),
-        "truncated": ("reach the length limit", RED, "--"),
+        "worked": ("work step by step", BLUE, ".-"),
+        "truncated": ("reach the length limit", RED, ".--"),
     },
-    "Gradient norm, before clipping": {"grad_norm": ("", BLUE, "-")},
+    "Gradient norm, before clipping": {"grad_norm": ("", BLUE, ".-")},
     "Share of tokens stopped by the clip": {
-        "clipped_up": ("upwards (advantage > 0)", BLUE, "-"),
-        "clipped_down": ("downwards (advantage < 0)", RED, "--"),
+        "clipped_up": ("upwards (advantage > 0)", BLUE, ".-"),
+        "clipped_down": ("downwards (advantage < 0)", RED, ".--"),
     },
-    "KL to the base model, nats per token": {"kl": ("", BLUE, "-")},
+    "KL to the base model, nats per token": {"kl": ("", BLUE, ".-")},
     "Critic": {
-        "explained_variance": ("explained variance", BLUE, "-"),
-        "value_loss": ("value loss", RED, "--"),
+        "explained_variance": ("explained variance", BLUE, ".-"),
+        "value_loss": ("value loss", RED, ".--"),
     },
 }
 
 
 def draw_curves(rows: list[dict], path: Path, title: str) -> None:
-    """Write a picture of the panels that these rows of metrics.jsonl have numbers for."""
+    """Write a picture of all that these rows of metrics.jsonl have numbers for."""
     from matplotlib.figure import Figure  # no start of a script should wait for it
 
-    logged = set().union(*rows)
-    panels = {heading: lines for heading, lines in PANELS.items() if set(lines) <= logged}
+    drawn = {name for row in rows for name, value in row.items() if value is not None}
+    if not any(row.get("worked") for row in rows):  # as in a task without steps to work out
+        drawn -= {"worked"}
+    panels = {heading: lines for heading, lines in PANELS.items() if drawn & {*lines}}
     columns, steps = (len(panels) + 1) // 2, [row["step"] for row in rows]
-    figure = Figure(figsize=(3.9 * columns, 5.8), layout="constrained")
+    figure = Figure(figsize=(3.9 * columns, 6.4), layout="constrained")
     figure.suptitle(title)
     figure.supxlabel("step")
     for place, (heading, lines) in enumerate(panels.items(), start=1):
         axis = figure.add_subplot(2, columns, place, title=heading)
         for name, (label, color, style) in lines.items():
-            values = [math.nan if row.get(name) is None else row[name] for row in rows]
-            axis.plot(steps, values, style, color=color, label=label, linewidth=1.3)
+            if name in drawn:
+                values = [math.nan if row.get(name) is None else row[name] for row in rows]
+                axis.plot(steps, values, style, color=color, label=label, linewidth=1.3, ms=5)
         if heading != "Critic":
             axis.set_ylim(bottom=0)
+        axis.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         axis.grid(alpha=0.25)
-        if len(axis.lines) > 1:
-            axis.legend(fontsize=8, frameon=False)
-    figure.savefig(path, dpi=130)
+        if len(lines) > 1:  # below the axes, where it covers no curve
+            axis.legend(
+                loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=2, fontsize=8, frameon=False
+            )
+    figure.savefig(path.with_suffix(".tmp"), format="png", dpi=130)
+    path.with_suffix(".tmp").replace(path)

@@ -1,15 +1,21 @@
 """Everything around the algorithm in a script: settings, seeds, log, saves, held-out report."""
 
+import difflib
+import io
 import json
 import math
 import random
+import re
 import shlex
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
+from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 import tyro
@@ -18,10 +24,13 @@ from tqdm import tqdm
 from toy_env.evaluation import evaluate, held_out, held_out_report, report_samples, report_table
 from toy_env.memory import tokens_per_pass
 from toy_env.metrics import rollout_metrics, step_metrics, warn_if_silent
-from toy_env.model import check_tokenizer, encode_prompts, model_prompts, pick_device
+from toy_env.model import check_tokenizer, pick_device
 from toy_env.plots import draw_curves
 from toy_env.rollout import Rollout
 from toy_env.tasks import TaskConfig, find_model, load_task
+
+# In --help, an empty default would show as nothing
+Levels = Annotated[Sequence[int], tyro.conf.arg(help_behavior_hint="(default: all)")]
 
 
 @dataclass
@@ -31,7 +40,7 @@ class RunConfig(TaskConfig):
     steps: int = 60  # rollout batches, each with epochs * num_minibatches updates
     seed: int = 0  # seeds the problems and the sampling of every step
     device: str = "auto"  # auto (cuda, else mps, else cpu), cuda, mps or cpu
-    levels: Sequence[int] = ()  # difficulties (arithmetic: 1 to 4 operations); none given: all
+    levels: Levels = ()  # difficulties (arithmetic: 1 to 4 operations)
     model: str = "base"  # base, a folder, or a model on the Hugging Face hub
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the forward pass; weights stay float32
     max_tokens_per_pass: int = 0  # of a forward pass in training; 0: as many as memory holds
@@ -67,22 +76,50 @@ LEAST = {  # the smallest value of a setting; of all other numbers it is 0
 
 def parse(config_class: type, description: str | None):
     """Parse the command line. With --resume, the run's own settings are the defaults."""
-    config = tyro.cli(config_class, description=description, use_underscores=True)
+    with suppress(AttributeError):  # a notebook's stdout has no encoding to fail
+        sys.stdout.reconfigure(errors="backslashreplace")
+    if {"-h", "--help"} & {*sys.argv} and description:  # tyro would tear its lines apart
+        for part in description.rstrip().split("\n\n"):
+            filled = textwrap.fill(part, 80, break_on_hyphens=False)
+            print(part if part.startswith(" ") else filled, end="\n\n")
+    config = read_flags(config_class)
     if isinstance(config, RunConfig) and config.resume:
         path = Path(config.run_dir, "config.json").expanduser()
         saved = json.loads(path.read_text("utf-8")) if config.run_dir and path.is_file() else {}
         if saved.pop("script", "") != Path(sys.argv[0]).stem:
             raise SystemExit(f"no run of this script to resume in --run_dir {config.run_dir!r}")
-        config = tyro.cli(config_class, default=config_class(**saved), use_underscores=True)
-        if any(getattr(config, name) != saved[name] for name in AS_BEFORE):
-            raise SystemExit(
-                "a resumed run keeps its --task, --model, --levels, --eval_problems, "
-                "--max_new_tokens and --temperature; begin another run instead"
-            )
+        before = config_class(**saved)
+        config = read_flags(config_class, default=before)
+        for name in AS_BEFORE:
+            if getattr(config, name) != getattr(before, name):
+                raise SystemExit(f"a resumed run keeps its --{name}; begin another run instead")
     for name, value in vars(config).items():
         least = LEAST.get(name, 0)
         if isinstance(value, int | float) and not least <= value < math.inf:
             raise SystemExit(f"--{name} must be {least} or more, not {value}")
+    return config
+
+
+def read_flags(config_class: type, **default):
+    """Read the command line with tyro. A mistake, which tyro explains in a box, ends in a line."""
+    box = io.StringIO()
+    style = {"description": "", "use_underscores": True, "return_unknown_args": True}
+    try:
+        with redirect_stderr(box):
+            config, unknown = tyro.cli(config_class, **style, **default)
+    except SystemExit as end:
+        if end.code == 0:  # after --help
+            raise
+        reason = re.split("[─-]{3,}", box.getvalue())[1]
+        raise SystemExit(" ".join(reason.strip("╮").replace("│", " ").split())) from None
+    if unknown:
+        flag = unknown[0].partition("=")[0]
+        typed = flag.lstrip("-").replace("-", "_")
+        letters = ".*".join(map(re.escape, typed))  # lr is short for learning_rate
+        likely = [name for name in vars(config) if re.match(letters, name)]
+        likely += difflib.get_close_matches(typed, vars(config))
+        hint = f"; did you mean --{likely[0]}?" if likely else ""
+        raise SystemExit(f"there is no {flag}{hint} (--help lists all)")
     return config
 
 
@@ -95,13 +132,15 @@ def run_script(train, config_class: type, description: str | None) -> None:
         if Run.begun is None:
             raise SystemExit("\nstopped before the run began") from None
         command = ["python", sys.argv[0], "--run_dir", str(Run.begun), "--resume"]
-        raise SystemExit(f"\nstopped; to go on: {shlex.join(command)}") from None
+        how = f"from step {Run.saved + 1} it goes on" if Run.saved else "it begins again at step 1"
+        raise SystemExit(f"\nstopped; {how} with: {shlex.join(command)}") from None
 
 
 class Run:
     """The bookkeeping of one training run; it knows nothing of the algorithm."""
 
     begun = None  # the folder of the newest run, once it has one
+    saved = 0  # steps in its last save
 
     def __init__(self, script: str, config) -> None:
         self.name = Path(script).stem
@@ -138,12 +177,12 @@ class Run:
         to do.
         """
         self.policy, self.tokenizer, self.state = state["policy"], tokenizer, state
-        check_tokenizer(self.policy, tokenizer, held_out(self.task, 64, ()), self.task)
+        problems = held_out(self.task, 64, ())
+        longest = check_tokenizer(self.policy, tokenizer, problems, self.task)
         if not self.config.max_tokens_per_pass:
-            prompts = model_prompts(tokenizer, self.problems, self.task)
-            longest = encode_prompts(tokenizer, prompts)[0].shape[1] + self.config.max_new_tokens
             models = [part for part in state.values() if isinstance(part, torch.nn.Module)]
-            self.config.max_tokens_per_pass = tokens_per_pass(models, longest)
+            most = tokens_per_pass(models, longest + self.config.max_new_tokens)
+            self.config.max_tokens_per_pass = most
         try:
             self.path.mkdir(parents=True, exist_ok=self.config.resume)
         except FileExistsError:  # also where another run was faster
@@ -157,9 +196,12 @@ class Run:
             for name, part in state.items():
                 part.load_state_dict(saved[name])
             self.rows, self.before = saved["rows"], saved["before"]
+            done = len(self.rows)
+            if done > self.config.steps:
+                raise SystemExit(f"the run has {done} steps; give --steps {done + 1} or more")
         settings = json.dumps({"script": self.name} | vars(self.config), indent=1)
         (self.path / "config.json").write_text(settings, "utf-8")
-        Run.begun = self.path
+        Run.begun, Run.saved = self.path, len(self.rows)
         fitting = f"passes of up to {self.config.max_tokens_per_pass:,} tokens"
         print(f"{self.name} on {self.device}, {fitting}, folder {self.path}\n")
         if not resumed:
@@ -215,21 +257,32 @@ class Run:
             file.writelines(json.dumps(row) + "\n" for row in rows)
 
     def save(self) -> None:
-        """Write state.tmp, then rename it: an interrupted save leaves the last one whole."""
+        """Write curves.png, checkpoint/ and state.pt, each beside the last one, which it then
+        replaces: an interrupted save leaves each whole or absent."""
+        title = f"{self.path.name}: {self.name} on {self.config.task}, model "
+        title += Path(self.config.model).name
+        draw_curves(self.rows, self.path / "curves.png", title)
+        checkpoint, beside = self.path / "checkpoint", self.path / "checkpoint.tmp"
+        shutil.rmtree(beside, ignore_errors=True)  # of an interrupted save
+        for part in (self.policy, self.tokenizer):
+            part.save_pretrained(beside / "new")
+        if checkpoint.exists():  # a folder cannot be renamed to one that is not empty
+            checkpoint.rename(beside / "old")
+        (beside / "new").rename(checkpoint)
+        shutil.rmtree(beside)
+        # Last, so that a resumed run writes again what an interrupted save lacks
         saved = {name: part.state_dict() for name, part in self.state.items()}
         saved |= {"rows": self.rows, "before": self.before}
         torch.save(saved, self.path / "state.tmp")
         (self.path / "state.tmp").replace(self.path / "state.pt")
+        Run.saved = len(self.rows)
 
     def finish(self) -> dict:
-        """Evaluate again, print the table, and write checkpoint/, curves.png and results.json."""
+        """Evaluate again, print the table, and write results.json."""
         self.bar.leave = True
         self.bar.close()
         after, _ = held_out_report(self.policy, self.tokenizer, self.problems, **self.sampling)
         results = {"before": self.before, "after": after}
-        for part in (self.policy, self.tokenizer):
-            part.save_pretrained(self.path / "checkpoint")
-        draw_curves(self.rows, self.path / "curves.png", self.path.name)
         (self.path / "results.json").write_text(json.dumps(results, indent=1), "utf-8")
         print(f"\n{report_samples(after, 'after')}\n\n{report_table(self.before, after)}\n")
         print(f"See curves.png, metrics.jsonl, results.json and checkpoint in {self.path}")

@@ -1,11 +1,13 @@
 """The metrics of a rollout batch and of an update by hand."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from toy_env.metrics import rollout_metrics, update_metrics
+from toy_env.arithmetic import is_worked
+from toy_env.metrics import rollout_metrics, update_metrics, warn_if_silent
 from toy_env.rollout import Rollout
 
 
@@ -22,7 +24,7 @@ def test_rollout_metrics_by_hand():
     """Two prompts with two completions each, of which one and two are right."""
     mask = torch.tensor([[t < n for t in range(4)] for n in (2, 4, 1, 3)])
     truncated = torch.tensor([False, True, False, False])
-    texts = ["#1", "1+1=2;#2", "#1", "#3"]
+    texts = ["#1", "1+1=2;#2", "#1", "3#"]
     rollout = build_rollout(mask, torch.zeros(4, 4), truncated=truncated, texts=texts)
     assert rollout_metrics(rollout, torch.tensor([[1.0, 0.0], [1.0, 1.0]])) == {
         "reward": 0.75,
@@ -38,8 +40,37 @@ def test_rollout_metrics_by_hand():
         "truncated": 0.25,
         "worked": 0.25,
         "entropy": 0.5,
+        "answered": 0.75,
     }
     assert rollout_metrics(rollout, torch.zeros(2, 2))["length_right"] is None
+    bare = SimpleNamespace(is_worked=is_worked)  # a task that extracts no answer
+    assert "answered" not in rollout_metrics(rollout, torch.zeros(2, 2), bare)
+
+
+SILENT = {"silent": 1.0, "groups_by_k": [1.0, 0.0, 0.0], "accuracy": 0.0, "truncated": 0.1}
+SILENT |= {"answered": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({}, "--levels"),
+        ({"truncated": 0.6}, "60% of the completions were cut"),
+        ({"truncated": 1.0, "accuracy": 1.0}, "--levels"),  # cut behind the answer
+        ({"answered": 0.01}, "an answer in 1% of the completions"),
+        ({"answered": 0.01, "truncated": 1.0}, "--max_new_tokens"),
+    ],
+)
+def test_why_every_group_is_silent(row, words, capsys):
+    """A line names the cause if it shows, in the second silent batch and every tenth after it, also
+    of a run that falls silent late. Broken on purpose: one advice for all."""
+    rows = [SILENT | {"silent": 0.5}] * 3
+    for _ in range(12):
+        rows.append(SILENT | row)
+        warn_if_silent(rows)
+    late, later = capsys.readouterr().out.splitlines()
+    assert "last 2 " in late and "last 12 " in later
+    assert words in late and words in later
 
 
 def test_update_metrics_by_hand():

@@ -11,7 +11,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, BartForCausalLM, Bert
 
 from algorithms import grpo
 from toy_env import arithmetic, rollout
-from toy_env.model import end_ids, load_policy, turn_end
+from toy_env.evaluation import held_out
+from toy_env.model import check_tokenizer, end_ids, load_policy, turn_end
 from toy_env.rollout import completion_logps, sample
 from toy_env.tasks import find_model
 
@@ -55,7 +56,7 @@ def train_on(train, tmp_path):
     ("kind", "sizes"),
     [
         ("gpt2", GPT2 | {"resid_pdrop": 0.5}),
-        ("qwen2", LLAMA | {"num_key_value_heads": 2, "attention_dropout": 0.5}),
+        ("qwen3", LLAMA | {"num_key_value_heads": 2, "attention_dropout": 0.5}),
         ("lfm2", LLAMA | {"num_key_value_heads": 2, "layer_types": ["conv", "full_attention"]}),
     ],
 )
@@ -154,10 +155,44 @@ def test_a_tokenizer_that_ends_every_prompt(save, train_on, tmp_path, letters):
     assert "tokenizer" in refused(train_on, tmp_path)
 
 
-def test_a_tokenizer_that_loses_characters(save, train_on, tmp_path, letters):
-    letters.backend_tokenizer.normalizer = normalizers.Replace("7", "")
+TEMPLATE = "{% for turn in messages %}<user>{{ turn.content CHANGE }}{% endfor %}<assistant>"
+
+
+@pytest.mark.parametrize(
+    ("lost", "template"), [("7", None), (" ", None), ("", "| replace(' ', '')"), ("qwen2", None)]
+)
+def test_a_tokenizer_that_loses_characters(lost, template, save, train_on, tmp_path, letters):
+    """A digit; spaces, in the tokenizer, in its chat template, and because transformers replaces
+    the tokenizer in the folder of a Qwen2 by one of its own. Broken on purpose: spaces left out of
+    the comparison, or what the template makes of a prompt."""
+    letters.chat_template = template and TEMPLATE.replace("CHANGE", template)
+    if lost == "qwen2":
+        save(lost, **LLAMA)
+    else:
+        letters.backend_tokenizer.normalizer = normalizers.Replace(lost, "") if lost else None
+        save("gpt2", **GPT2)
+    assert "loses characters" in refused(train_on, tmp_path)
+
+
+@pytest.mark.parametrize("change", ["| upper", "| replace('\n', '  ')"])
+@pytest.mark.parametrize("normalizer", [normalizers.Lowercase(), normalizers.Prepend(" "), None])
+def test_a_tokenizer_that_writes_otherwise(change, normalizer, save, tmp_path, letters):
+    """In another case, with other white space or with a space in front, and loses nothing: it is
+    taken. Broken on purpose: case compared."""
+    letters.chat_template = TEMPLATE.replace("CHANGE", change)
+    letters.backend_tokenizer.normalizer = normalizer
     save("gpt2", **GPT2)
-    assert "tokenizer" in refused(train_on, tmp_path, eval_problems=8)
+    model = load_policy(str(tmp_path / "model"))
+    check_tokenizer(*model, held_out(arithmetic, 64, ()), arithmetic)
+
+
+@pytest.mark.parametrize("end", ["#", "9"])
+def test_an_end_token_that_an_answer_needs(end, save, train_on, tmp_path, letters):
+    """Also a digit of some answers. Broken on purpose: only the sign in front looked at."""
+    save("gpt2", **GPT2)
+    ends = json.dumps({"eos_token_id": [2, letters.convert_tokens_to_ids(end)]})
+    (tmp_path / "model/generation_config.json").write_text(ends, "utf-8")
+    assert f"'{end}' ends a completion" in refused(train_on, tmp_path)
 
 
 @pytest.mark.parametrize("change", ["temperature", "position"])

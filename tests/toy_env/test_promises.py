@@ -2,6 +2,7 @@
 the folder of another, and nothing executed that a model or a run brings along."""
 
 import copy
+import io
 import json
 import os
 import runpy
@@ -19,7 +20,7 @@ from safetensors.torch import load_file
 
 from algorithms import dr_grpo, ppo, reinforce
 from toy_env.model import BASE_MODEL
-from toy_env.run import Run
+from toy_env.run import Run, parse
 
 SMALL = {"steps": 4, "save_every": 2, "prompts_per_step": 2, "group_size": 4, "max_new_tokens": 16}
 SMALL |= {"eval_problems": 1, "eval_every": 3, "device": "cpu"}
@@ -68,13 +69,21 @@ def run(tmp_path, monkeypatch, capsys, no_curves):
         ("reinforce", "--device=gpu", "cuda"),
         ("reinforce", "--run_dir=mine", "--resume"),
         ("reinforce", "--resume", "--run_dir"),
+        ("grpo", "--lr=1e-3", "did you mean --learning_rate?"),
+        ("ppo", "--gae 1", "did you mean --gae_lambda?"),
+        ("dapo", "--group 4", "did you mean --group_size?"),
+        ("rloo", "--eval=4", "did you mean --eval_"),
+        ("grpo", "--wings 2", "no --wings (--help"),
+        ("grpo", "--dtype=fp16", "bfloat16"),
+        ("reinforce", "--steps=ten", "--steps"),
+        ("reinforce", "--levels one", "--levels"),
         ("rloo", "--resume --run_dir=mine", "this script"),
         ("dr_grpo", "--resume --run_dir=mine", "--eval_problems"),  # the report needs its settings
     ],
 )
 def test_one_line(script, flags, part, run):
     """One line names what to type instead, and nothing is written or lost. The folder `mine` is a
-    run of another script."""
+    run of another script. Broken on purpose: what tyro says in its box."""
     Path("mine").mkdir()
     saved = json.dumps({"script": "dr_grpo"} | vars(dr_grpo.Config()))
     Path("mine/config.json").write_text(saved, "utf-8")
@@ -121,7 +130,7 @@ def test_killed_and_resumed(moment, run, monkeypatch):
         if moment == "in a save":
             patch.setattr(torch, "save", save_half_of_the_second)
         else:
-            patch.setattr("toy_env.run.draw_curves", MagicMock(side_effect=Killed))
+            patch.setattr(Run, "finish", MagicMock(side_effect=Killed))
         run("ppo", "--run_dir=killed", *FLAGS)
     with open("killed/metrics.jsonl", "a", encoding="utf-8") as log:
         log.write('{"step": 4, "compl')
@@ -132,7 +141,9 @@ def test_killed_and_resumed(moment, run, monkeypatch):
 
 
 def test_ctrl_c(run, monkeypatch):
-    """A line has the command that continues the run, and that command works."""
+    """A line says from which step a command continues the run, and that command works. Until then
+    there are a picture and the model of the last save. Broken on purpose: both written in the
+    end."""
     seeded = Run.seeded
 
     def seeded_or_ended(self, step: int):
@@ -144,8 +155,46 @@ def test_ctrl_c(run, monkeypatch):
         patch.setattr(Run, "seeded", seeded_or_ended)
         shown = run("reinforce", "--run_dir=my run", *FLAGS)
     (line,) = [line for line in shown.splitlines() if "--resume" in line]
+    assert "from step 3 " in line and Path("my run/curves.png").exists()
+    weights = load_file("my run/checkpoint/model.safetensors")
+    saved = torch.load("my run/state.pt", weights_only=True)["policy"]
+    assert all(torch.equal(tensor, saved[name]) for name, tensor in weights.items())
     run("reinforce", *shlex.split(line.partition("python ")[2])[1:])
     assert len(metrics("my run")) == 4 and Path("my run/results.json").exists()
+
+
+def test_fewer_steps_than_a_run_has(run):
+    """One line, and nothing is written; as many as it has only evaluate it again."""
+    run("reinforce", "--run_dir=mine", *FLAGS)
+    before = files("mine")
+    shown = run("reinforce", "--run_dir=mine", "--resume", "--steps=3")
+    assert "has 4 steps; give --steps 5" in shown and files("mine") == before
+    run("reinforce", "--run_dir=mine", "--resume", "--steps=4")
+    assert files("mine") | {"mine/config.json": before["mine/config.json"]} == before
+
+
+def test_killed_while_a_checkpoint_is_replaced(tiny, tokenizer, tmp_path, monkeypatch, no_curves):
+    """There is a whole one or none, and the next save leaves nothing else behind. Broken on
+    purpose: the old one removed first, the new one written in its place."""
+    run = Run("script.py", reinforce.Config(run_dir=str(tmp_path / "run"), device="cpu"))
+    run.policy, run.tokenizer, run.state, run.before = tiny, tokenizer, {}, {}
+    run.path.mkdir()
+    run.save()
+    names, whole = sorted(os.listdir(run.path)), len(files(run.path / "checkpoint"))
+
+    def remove_half(folder: Path, **_) -> None:
+        if folder.exists():
+            next(folder.rglob("*.json")).unlink()
+            raise Killed
+
+    killed = MagicMock(side_effect=Killed)
+    for owner, name, end in ((Path, "rename", killed), (shutil, "rmtree", remove_half)):
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(owner, name, end)
+            run.save()
+        assert len(files(run.path / "checkpoint")) in (0, whole)
+        run.save()
+        assert sorted(os.listdir(run.path)) == names
 
 
 def test_ctrl_c_before_the_run(run, monkeypatch):
@@ -153,6 +202,21 @@ def test_ctrl_c_before_the_run(run, monkeypatch):
     monkeypatch.setattr(Run, "begun", None)  # other tests have run in this process
     monkeypatch.setattr(Run, "find_folder", MagicMock(side_effect=KeyboardInterrupt))
     assert "--resume" not in run("grpo", "--run_dir=new", *FLAGS)
+
+
+# Characters that the terminal lacks
+
+
+@pytest.mark.parametrize("kind", ["a code page", "a notebook"])
+def test_other_characters(kind, monkeypatch):
+    """Are written as \\u0142 and end no run. Broken on purpose: stdout left as it is."""
+    page = io.TextIOWrapper(io.BytesIO(), encoding="cp1252", write_through=True)
+    monkeypatch.setattr(sys, "stdout", page if kind == "a code page" else io.StringIO())
+    monkeypatch.setattr(sys, "argv", ["reinforce.py"])
+    parse(reinforce.Config, None)
+    print("łódź", end="")
+    if kind == "a code page":
+        assert page.buffer.getvalue() == b"\\u0142\xf3d\\u017a"
 
 
 # Folders and seeds

@@ -3,6 +3,7 @@ that are not finite, and the help of its settings."""
 
 import json
 import math
+import os
 import re
 import runpy
 import sys
@@ -125,22 +126,38 @@ CURVES = {  # words of a curve's label, or of its panel's heading: the metric th
 }
 
 
-def test_curves_show_what_they_name(tmp_path, monkeypatch):
+@pytest.mark.parametrize("absent", [(), ("held_out", "worked", "kl")])
+def test_curves_show_what_they_name(absent, tmp_path, monkeypatch):
     """Each curve of curves.png has the numbers of the metric that its label names, at their steps.
-    Broken on purpose: the lengths of right and wrong completions exchanged."""
-    rows = [{"step": s} | {n: i + s / 10 for i, n in enumerate(CURVES.values())} for s in (3, 4)]
+    A legend has the curves that are drawn, and covers none. Nothing is drawn of a metric without
+    values, nor of steps that nobody works out. Broken on purpose: the lengths of right and wrong
+    completions exchanged, a legend within the axes."""
+    expected = {words: name for words, name in CURVES.items() if name not in absent}
+    rows = [{"step": s} | {n: i + s / 10 for i, n in enumerate(expected.values())} for s in (3, 4)]
+    rows = [{"held_out": None, "worked": 0.0} | row for row in rows]
     figures = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+
+    def keep(figure, path, **_) -> None:
+        figures.append(figure)
+        path.touch()
+
+    monkeypatch.setattr(Figure, "savefig", keep)
     draw_curves(rows, tmp_path / "curves.png", "a run")
     shown = {}
     for axis in figures[0].axes:
+        legend = axis.get_legend()
+        if legend:
+            labels = [line.get_label() for line in axis.lines]
+            assert labels == [text.get_text() for text in legend.get_texts()]
+            assert legend.get_bbox_to_anchor().y1 < axis.bbox.y0
         for line in axis.lines:
-            label = line.get_label() if len(axis.lines) > 1 else axis.get_title()
+            label = line.get_label() if legend else axis.get_title()
             words = max((words for words in CURVES if words in label), key=len)
             shown[words] = list(zip(*line.get_data()))
     assert shown == {
-        words: [(row["step"], row[name]) for row in rows] for words, name in CURVES.items()
+        words: [(row["step"], row[name]) for row in rows] for words, name in expected.items()
     }
+    assert os.listdir(tmp_path) == ["curves.png"]
 
 
 # Settings
@@ -197,13 +214,19 @@ def test_numbers_that_are_not_finite(place, train, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_help(script, monkeypatch, capsys):
-    """A setting's help is the comment behind its field, in 80 columns."""
+    """A setting's help is the comment behind its field, in 80 columns; above stands the docstring,
+    whose indented lines are kept. Broken on purpose: the docstring as tyro prints it."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(sys, "argv", [f"{script}.py", "--help"])
     with pytest.raises(SystemExit):
         runpy.run_path(str(ROOT / f"algorithms/{script}.py"), run_name="__main__")
     text = capsys.readouterr().out
     assert all(len(line) <= 80 for line in text.splitlines() if line.startswith("│"))
+    assert "\n\n\n" not in text and "(default: )" not in text
+    about, _, _ = text.partition("usage:")
+    doc = import_module(f"algorithms.{script}").__doc__
+    assert about.split() == doc.split()
+    assert all(line in about for line in doc.splitlines() if line.startswith(" "))
     plain = " ".join(text.replace("│", " ").split())
     paths = (f"algorithms/{script}.py", "toy_env/run.py", "toy_env/tasks.py")
     source = "".join((ROOT / path).read_text("utf-8") for path in paths)
