@@ -48,9 +48,13 @@ RESULTS, SUMS = Path(__file__).parent / "bench_speed.json", "lessons.experiments
 RATE = 1e-12  # at which the policy does not change
 WARM_UP = 2  # steps that are not counted
 MEMORY = {
-    "with a reference, `--kl_coef 0.04`": {"kl_coef": 0.04},
-    "`--max_tokens_per_pass 1024`": {"max_tokens_per_pass": 1024},
-    "`--dtype bfloat16`": {"dtype": "bfloat16"},
+    "`--max_tokens_per_pass 1365`": {"max_tokens_per_pass": 1365},
+    "`--max_tokens_per_pass 1365 --kl_coef 0.04`": {"max_tokens_per_pass": 1365, "kl_coef": 0.04},
+    "`--max_tokens_per_pass 1365 --dtype bfloat16`": {
+        "max_tokens_per_pass": 1365,
+        "dtype": "bfloat16",
+    },
+    "`--max_tokens_per_pass 341`": {"max_tokens_per_pass": 341},
 }
 
 
