@@ -78,7 +78,7 @@ def run(tmp_path, monkeypatch, capsys, no_curves):
         ("reinforce", "--steps=ten", "--steps"),
         ("reinforce", "--levels one", "--levels"),
         ("rloo", "--resume --run_dir=mine", "this script"),
-        ("dr_grpo", "--resume --run_dir=mine", "--eval_problems"),  # the report needs its settings
+        ("dr_grpo", "--resume --run_dir=mine", "keeps its --levels"),  # as the report before it
     ],
 )
 def test_one_line(script, flags, part, run):
