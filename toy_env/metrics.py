@@ -57,25 +57,15 @@ def warn_if_silent(rows: list[dict]) -> None:
         silent += 1
     if silent % 10 != 2:
         return
-    right, cut, answered = (
-        sum(row.get(name, 1) for row in rows[-2:]) / 2
-        for name in ("accuracy", "truncated", "answered")
+    last = rows[-1]
+    advice = (
+        "try other --levels (easier ones if all are wrong), another prompt (the task's "
+        "INSTRUCTION), or a larger --group_size"
     )
-    if cut >= 0.5 > right:
-        advice = (
-            f"{cut:.0%} of the completions were cut: raise --max_new_tokens, or find out why they "
-            "do not end"
-        )
-    elif answered < 0.05:
-        advice = (
-            f"the verifier found an answer in {answered:.0%} of the completions: ask for its form "
-            "in another prompt (the task's INSTRUCTION)"
-        )
-    else:
-        advice = (
-            "try other --levels (easier ones if all are wrong), another prompt (the task's "
-            "INSTRUCTION), or a larger --group_size"
-        )
+    if last["truncated"] >= 0.5 > last["accuracy"]:
+        advice = "most completions were cut: raise --max_new_tokens, or see why they do not end"
+    elif last.get("answered", 1) < 0.05:
+        advice = "the verifier finds no answer: ask for its form (the task's INSTRUCTION)"
     tqdm.write(
         f"in the last {silent} batches every group was all right or all wrong: with a group "
         f"baseline, such groups teach nothing; {advice}"

@@ -55,9 +55,9 @@ SILENT |= {"answered": 0.9}
     ("row", "words"),
     [
         ({}, "--levels"),
-        ({"truncated": 0.6}, "60% of the completions were cut"),
+        ({"truncated": 0.6}, "most completions were cut"),
         ({"truncated": 1.0, "accuracy": 1.0}, "--levels"),  # cut behind the answer
-        ({"answered": 0.01}, "an answer in 1% of the completions"),
+        ({"answered": 0.01}, "finds no answer"),
         ({"answered": 0.01, "truncated": 1.0}, "--max_new_tokens"),
     ],
 )
