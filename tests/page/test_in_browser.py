@@ -418,19 +418,6 @@ def test_pages_fit_the_window_and_show_pictures_and_formulas(browser, site):
             assert not cut_off or path.name == "group.html", f"{path.name} cuts code off on paper"
 
 
-def test_the_ladder_shows_any_two_scripts_and_what_a_tag_means(browser, site):
-    with opened(browser, (site[0] / "ladder.html").as_uri() + "#grpo-gspo") as page:
-        assert text_of(page, ".heads") == "grpo.py\ngspo.py"
-        assert page.locator(".changed").count() > 0
-        page.click("button[data-tag='GSPO: narrow clip']")
-        assert page.locator("#entry math").count() > 0
-        page.click("#ladder summary:text('in TRL and verl')")
-        assert "clip_ratio_low=0.2 → " in text_of(page, "#ladder")
-        page.keyboard.press("Escape")
-        page.locator("select").last.select_option("grpo")
-        assert page.locator(".changed").count() == 0 and page.url.endswith("#grpo-grpo")
-
-
 @pytest.mark.parametrize("width, kind", [(390, "narrow"), (1280, "wide")])
 def test_every_slider_changes_its_picture(browser, site, width, kind):
     (lesson,) = site[0].glob("13_*.html")

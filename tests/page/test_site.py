@@ -38,7 +38,7 @@ def test_links_pictures_and_ids(pages):
             assert not anchor or anchor in ids[target], f"{path} links to {address}"
     lessons = [f"{source.stem}.html" for source in sources.reading_order()]
     index = {link["href"] for link in pages[folder / "index.html"]("a")}
-    assert {"group.html", "ladder.html", *lessons} <= index
+    assert {"group.html", *lessons} <= index
     ends = [link["href"] for link in pages[folder / lessons[2]].select("nav.end a")]
     assert ends == [lessons[1], lessons[3]]
     assert "index.html" in {link["href"] for link in pages[folder / "group.html"]("a")}

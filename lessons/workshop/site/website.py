@@ -1,12 +1,12 @@
-"""Write the lessons as a site, lessons/html: pages that need no network; only sliders and the
-ladder need scripts.
+"""Write the lessons as a site, lessons/html: pages that need no network; only sliders need
+scripts.
 
     python lessons/workshop/site/website.py            from the notebooks as they are; takes seconds
     python lessons/workshop/site/website.py --draw     draw every slider's positions; takes minutes
 
 Without --draw the pictures are those of the notebooks, still, and nothing is executed. A lesson
 links to scripts and other texts of the repository; these become pages too, and so does everything
-they link to. ladder.py makes ladder.html; lessons/group.html is copied.
+they link to. lessons/group.html is copied.
 """
 
 import base64
@@ -24,7 +24,6 @@ import nbformat
 
 from lessons.workshop import build, notebook, sources
 from lessons.workshop.site import drawn
-from lessons.workshop.site.ladder import ladder
 from lessons.workshop.site.markup import (
     GROUP,
     PICTURES,
@@ -37,7 +36,7 @@ from lessons.workshop.site.markup import (
 )
 from toy_env.run import parse
 
-SHARED = ("sliders.js", "ladder.js", "style.css")
+SHARED = ("sliders.js", "style.css")
 FOLDED = "how this was computed"
 PREPARES = "code that prepares what follows"
 GUESS = "guess first, then open"
@@ -63,7 +62,6 @@ def write_site(lessons: Sequence[Path], folder: Path, pictures: dict[Path, list]
     for source in lessons:
         page_of_lesson = lesson_page(source, pictures.get(source, []), files, wanted)
         files[f"{source.stem}.html"] = page_of_lesson
-    files["ladder.html"] = ladder(root, wanted)
     files["index.html"] = index()
     while wanted:
         name = wanted.pop()
