@@ -227,26 +227,6 @@ def update_norm_squared(
     return sigma(k, G) ** 2 * difference_squared + ((G - k) * v_right + k * v_wrong) / G**2
 
 
-# ---------------------------------------------------------------------- a verifier that errs
-
-
-def with_errors(p, v_right, v_wrong, difference_squared, accepted: float, rejected: float) -> tuple:
-    """Values to put in place of p, v+, v- and |dm|^2 in every formula above if the verifier accepts
-    a wrong completion with probability `accepted` and rejects a right one with `rejected`,
-    independently of its text.
-
-    E[R s] is then J grad p with J = 1 - accepted - rejected, so E[g] = w J grad p with the weight w
-    at the observed p.
-    """
-    J = 1 - accepted - rejected
-    seen = accepted + J * p  # the observed p
-    right = (1 - rejected) * p / seen  # share of right completions among those that pass
-    wrong = (1 - accepted) * (1 - p) / (1 - seen)  # share of wrong ones among those that fail
-    v_pass = right * v_right + (1 - right) * (v_wrong + right * difference_squared)
-    v_fail = wrong * v_wrong + (1 - wrong) * (v_right + wrong * difference_squared)
-    return seen, v_pass, v_fail, (J * p * (1 - p) / (seen * (1 - seen))) ** 2 * difference_squared
-
-
 # ---------------------------------------------------------------------- a calculator
 
 

@@ -11,27 +11,25 @@ makes a run at a time; on a GPU, or with another --model, there is one at a time
 
 The same command goes on where it stopped, and more --seeds add to those that are done. After a
 change to a script, only its own runs are made again. A change to a module that it imports goes
-unnoticed: then give another --run_dir.
+unnoticed: then give another --run_dir. A script can import the files beside it; if both import a
+file of one name from different folders, rename one of the two.
 """
 
 import json
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
-from itertools import product
 from pathlib import Path
 from types import ModuleType
-from unittest.mock import patch
 
 import numpy as np
 import tyro
 from matplotlib.figure import Figure
+from tyro.conf import Positional
 
 from lessons.experiments.compare_figures import finish, tidy
-from lessons.experiments.harness.grid import change, digest, short
+from lessons.experiments.harness.grid import change, digest, markdown, short
 from lessons.experiments.harness.paired import difference, seeds_needed
 from lessons.experiments.harness.pool import in_parallel, silence
 from toy_env.model import pick_device
@@ -39,7 +37,7 @@ from toy_env.plots import BLUE, ORANGE
 from toy_env.run import parse
 
 ALGORITHMS = Path(__file__).parents[2] / "algorithms"
-COLUMNS = {"sampled": 3, "greedy": 3, "length": 1, "completions": 0}  # of the table, with digits
+NUMBERS = {"sampled": 3, "greedy": 3, "length": 1, "completions": 0}  # and their digits
 PANELS = {  # metrics, with their headings in the picture
     "accuracy": "Accuracy of the training batches",
     "held_out": "Accuracy on held-out problems, sampled",
@@ -51,6 +49,7 @@ PANELS = {  # metrics, with their headings in the picture
 class Config:
     """The settings of a duel. All others are those of the scripts."""
 
+    scripts: Positional[tuple[str, str]]  # each a name or a path, in quotes with its own settings
     seeds: int = 3  # seeds 0, 1, ... of both
     run_dir: str = "runs/duel"  # folder of all runs and pictures
 
@@ -70,18 +69,13 @@ class Arm:
 # ---------------------------------------------------------------------- the two scripts
 
 
-@contextmanager
-def loaded(path: Path) -> Iterator[ModuleType]:
-    """Inside, a file as a module, which can import the files beside it, as `python PATH` can. Then
-    all of these are forgotten, because another folder may have files with the same names."""
-    known, spec = {*sys.modules}, spec_from_file_location(f"script {path}", path)
+def load(path: Path) -> ModuleType:
+    """A file as a module, which can import the files beside it, as `python PATH` can."""
+    spec = spec_from_file_location(f"script {path}", path)
     sys.modules[spec.name] = script = module_from_spec(spec)
-    with patch.object(sys, "path", [str(path.parent), *sys.path]):
-        spec.loader.exec_module(script)
-        yield script
-    for name in sys.modules.keys() - known:
-        if Path(getattr(sys.modules[name], "__file__", None) or "").parent == path.parent:
-            del sys.modules[name]
+    sys.path.insert(0, str(path.parent))
+    spec.loader.exec_module(script)
+    return script
 
 
 def read(typed: str, flags: list[str]) -> Arm:
@@ -92,12 +86,12 @@ def read(typed: str, flags: list[str]) -> Arm:
         path = Path(name).expanduser().resolve()
     if path.suffix != ".py" or not path.is_file():
         raise SystemExit(f"no script {name!r}; give a name such as grpo, or the path of a file")
-    with loaded(path) as script, patch.object(sys, "argv", [str(path), *flags, *own]):
-        try:
-            settings = vars(parse(script.Config, script.__doc__))
-        except SystemExit as mistake:
-            raise SystemExit(f"{name}: {mistake}") from None
-    if settings["seed"] or settings["run_dir"] or settings["resume"]:
+    script, sys.argv = load(path), [str(path), *flags, *own]
+    try:
+        settings = vars(parse(script.Config, script.__doc__))
+    except SystemExit as mistake:
+        raise SystemExit(f"{name}: {mistake}") from None
+    if any(settings[name] for name in ("seed", "run_dir", "resume")):
         raise SystemExit("a duel sets seed, run_dir and resume of its runs; give it --seeds 3")
     settings["device"] = str(pick_device(settings["device"]))
     return Arm(str(path), path.read_text("utf-8"), settings)
@@ -106,64 +100,61 @@ def read(typed: str, flags: list[str]) -> Arm:
 def train(arm: Arm, seed: int, folder: Path) -> None:
     """Train silently, or go on with a run that was stopped."""
     own = {"seed": seed, "run_dir": str(folder), "resume": folder.exists()}
-    with loaded(Path(arm.script)) as script, silence(f"{folder}.log"):
+    script = load(Path(arm.script))
+    with silence(f"{folder}.log"):
         script.train(script.Config(**arm.settings | own))
     (folder / "state.pt").unlink()  # three times as large as the model
 
 
 def result(folder: Path) -> dict:
-    """The numbers of a finished run before training and after, and the rows of its log from step 0
-    on."""
+    """The numbers of a finished run before training and after, and its curves: a list of (step,
+    value) for each panel."""
     results = json.loads((folder / "results.json").read_text("utf-8"))
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
     before, after = (results[when]["accuracy"]["all"] for when in ("before", "after"))
-    before["completions"], after["completions"] = 0, rows[-1]["completions"]
-    rows[-1]["held_out"] = after["sampled"]
-    return {"before": before, "after": after, "rows": [{"held_out": before["sampled"]}, *rows]}
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+    after["completions"], rows[-1]["held_out"] = rows[-1]["completions"], after["sampled"]
+    rows.insert(0, {"step": 0, "held_out": before["sampled"]})
+    curves = {}
+    for name in PANELS:
+        curves[name] = [(row["step"], row[name]) for row in rows if row.get(name) is not None]
+    return {"before": before, "after": after, "curves": curves}
 
 
 # ---------------------------------------------------------------------- the report
 
 
-def aligned(rows: list[list[str]]) -> str:
-    """A table in columns."""
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-
-
-def differing(arms: list[Arm]) -> str:
-    """A table of the settings in which two scripts differ."""
-    rows = [["settings that differ", "A", "B"]]
+def differing(names: list[str], arms: list[Arm]) -> str:
+    """A table of the settings in which two scripts differ, and of the names of their runs."""
+    rows = []
     for name in arms[0].settings | arms[1].settings:
         values = [str(arm.settings.get(name, "has none")) for arm in arms]
         if values[0] != values[1]:
             rows.append([name, *values])
-    return aligned(rows) if rows[1:] else "no setting differs"
+    return markdown(["settings that differ", *names], [*rows, ["folders", *map(str, arms)]])
 
 
 def table(runs: list[list[dict]]) -> str:
     """Each number of both before training, at the end by seed, and its mean."""
-    columns = [["seed", "before", *map(str, range(len(runs[0]))), "mean"]]
-    for (number, digits), (letter, of_arm) in product(COLUMNS.items(), zip("AB", runs)):
-        ends = [run["after"][number] for run in of_arm]
-        values = [of_arm[0]["before"][number], *ends, np.mean(ends)]
-        columns.append([f"{letter} {number}", *(short(value, digits) for value in values)])
-    return aligned([*zip(*columns)])
+    rows = []
+    for number, digits in NUMBERS.items():
+        for letter, of_arm in zip("AB", runs):
+            ends = [run["after"][number] for run in of_arm]
+            values = [of_arm[0]["before"].get(number, 0), *ends, np.mean(ends)]
+            rows.append([f"{number}, {letter}", *(short(value, digits) for value in values)])
+    return markdown(["seed", "before", *map(str, range(len(runs[0]))), "mean"], rows)
 
 
 def verdict(runs: list[list[dict]], kind: str) -> str:
     """The paired difference of A and B at the end, and what it decides."""
-    first, second = ([run["after"][kind] for run in of_arm] for of_arm in runs)
-    gap = difference(first, second)
+    gap = difference(*([run["after"][kind] for run in of_arm] for of_arm in runs))
     said = f"{kind}: A − B is {change(gap)} points"
     if not gap["interval"]:
-        why = "one seed gives no interval" if len(first) == 1 else "it is the same on every seed"
-        return f"{said}: {why}."
+        return f"{said}, without an interval: one seed, or the same difference on all."
     low, high = gap["interval"]
     decided = "A ends higher" if low > 0 else "A ends lower"
     if low <= 0 <= high:
         decided = "undecided, because the interval holds 0"
-    needed = f"about {seeds_needed(gap['sd'], 0.01):,} seeds, by the spread of these {len(first)}"
+    needed = f"about {seeds_needed(gap['sd'], 0.01):,} seeds, by the spread of these"
     return f"{said}: {decided}.\n    One point would show in 80 % of repetitions with {needed}."
 
 
@@ -171,13 +162,10 @@ def draw(names: list[str], runs: list[list[dict]], path: Path) -> None:
     """The curves of every run, thin, and thick the mean of a script's seeds."""
     figure = Figure(figsize=(12, 3.8), layout="constrained")
     for axis, (panel, heading) in zip(figure.subplots(1, 3), PANELS.items()):
-        for name, of_arm, color, dashes in zip(names, runs, (BLUE, ORANGE), ("-", "--")):
-            rows = [[row.get(panel) for row in run["rows"]] for run in of_arm]  # (seeds, steps)
-            curves = np.array(rows, dtype=float)  # None becomes NaN
-            (steps,) = np.isfinite(curves).all(axis=0).nonzero()
-            values = curves[:, steps].T  # (steps, seeds)
-            axis.plot(steps, values, dashes, color=color, linewidth=0.7, alpha=0.5)
-            axis.plot(steps, values.mean(axis=1), dashes, color=color, linewidth=2, label=name)
+        for name, of_arm, color in zip(names, runs, (BLUE, ORANGE)):
+            x, y = np.array([run["curves"][panel] for run in of_arm]).T  # (points, seeds) each
+            axis.plot(x, y, color=color, linewidth=0.7, alpha=0.5)
+            axis.plot(x[:, 0], y.mean(axis=1), color=color, linewidth=2, label=name)
         tidy(axis, heading, "step")
     finish(figure, path)
 
@@ -185,33 +173,29 @@ def draw(names: list[str], runs: list[list[dict]], path: Path) -> None:
 def main() -> None:
     """Print the settings that differ, make the runs that are missing, print the report and draw the
     curves."""
-    _, *typed = sys.argv[:3]
-    rest = sys.argv[3:] if len(typed) == 2 else ["--help"]
     config, flags = tyro.cli(
-        Config, args=rest, description=__doc__, return_unknown_args=True, use_underscores=True
+        Config, description=__doc__, return_unknown_args=True, use_underscores=True
     )
     if config.seeds < 1:
         raise SystemExit("--seeds must be 1 or more")
-    first, second = arms = [read(text, flags) for text in typed]
-    if first == second:
+    arms = [read(typed, flags) for typed in config.scripts]
+    if arms[0] == arms[1]:
         raise SystemExit("the same script with the same settings twice; change one of them")
-    names = [f"{letter}: {text}" for letter, text in zip("AB", typed)]
+    names = [f"{letter}: {typed}" for letter, typed in zip("AB", config.scripts)]
+    print(differing(names, arms))
     folder = Path(config.run_dir).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
-    for name, arm in zip(names, arms):
-        print(f"{name}   ({folder / str(arm)}-*)")
-    print(f"\n{differing(arms)}\n")
     tasks = [(arm, seed, folder / f"{arm}-{seed}") for seed in range(config.seeds) for arm in arms]
     missing = [task for task in tasks if not (task[2] / "results.json").is_file()]
     # Several large models, or several on one GPU, may not fit into memory.
-    light = all(arm.settings["device"] == "cpu" and arm.settings["model"] == "base" for arm in arms)
-    in_parallel(train, missing, at_once=0 if light else 1)
-    results = [result(path) for _, _, path in tasks]
+    places = {arm.settings[name] for arm in arms for name in ("device", "model")}
+    in_parallel(train, missing, at_once=0 if places == {"cpu", "base"} else 1)
+    results = [result(path) for *_, path in tasks]
     runs = [results[::2], results[1::2]]
-    picture = folder / f"{first}-{second}.png"
+    picture = folder / f"{arms[0]}-{arms[1]}.png"
     draw(names, runs, picture)
-    verdicts = [verdict(runs, kind) for kind in ("sampled", "greedy")]
-    print(table(runs), "", *verdicts, f"The curves are in {picture}", sep="\n")
+    report = ["", table(runs), "", verdict(runs, "sampled"), verdict(runs, "greedy")]
+    print(*report, f"The runs and {picture.name}, the curves, are in {folder}", sep="\n")
 
 
 if __name__ == "__main__":

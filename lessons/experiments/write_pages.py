@@ -1,13 +1,12 @@
-"""Write the committed numbers into the pages again, and print the predictions of erring.py with
-their outcomes, which no page shows:
+"""Write the committed numbers into the pages again:
 
-    python lessons/experiments/write_pages.py
+python lessons/experiments/write_pages.py
 """
 
 from pathlib import Path
 
-from lessons.experiments import baselines_tables, bench_speed, compare_tables, erring, real_model
-from lessons.experiments.harness.grid import load_runs, write_pages
+from lessons.experiments import baselines_tables, bench_speed, compare_tables, real_model
+from lessons.experiments.harness.grid import write_pages
 
 
 def pages() -> list[dict[Path, dict[str, str]]]:
@@ -19,4 +18,3 @@ def pages() -> list[dict[Path, dict[str, str]]]:
 if __name__ == "__main__":
     for texts in pages():
         write_pages(texts)
-    print(erring.verdicts(load_runs(erring.RESULTS)))

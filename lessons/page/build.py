@@ -21,7 +21,6 @@ from algorithms import batch_sigma, cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo
 from lessons.clinic import signs
 from lessons.page import product
 from lessons.published import ADDRESS, REPOSITORY
-from lessons.workshop.site.ladder import tags
 from toy_env import arithmetic
 from toy_env.model import load_policy
 
@@ -40,6 +39,8 @@ SWITCHES = {
     "kl": r"\bkl\b|kl_coef|log_u", "higher": r"ratio\.clamp", "length": r"^return .*per_token",
     "critic": r"Critic\(", "rewards": r"^rewards = 2|\[DAPO: overlong\]",
 }  # fmt: skip
+# An entry of algorithms/README.md: **[tag]** why<br> equation; paper; lesson
+ENTRY = re.compile(r"^- \*\*\[(.+?)\]\*\* ((?:.|\n  )+?)<br>", re.MULTILINE)
 REST = {"train": "replace", "compute_advantages": "sigma"}  # whose other lines a switch has
 HELD_OUT = 32  # held-out problems of each level, for measuring accuracy
 DESCRIPTION = (
@@ -107,7 +108,8 @@ def patches() -> dict[str, dict]:
 
 def reasons() -> dict[str, str]:
     """Why each tag's change was made, from algorithms/README.md, as plain text."""
-    return {tag: why for tag, (why, where) in tags(ROOT).items()}
+    text = (ROOT / "algorithms/README.md").read_text(encoding="utf-8")
+    return {tag: " ".join(why.split()) for tag, why in ENTRY.findall(text)}
 
 
 def script_of(names: tuple[str, ...]) -> str:

@@ -239,11 +239,6 @@ def _text(value) -> str:
 
 # ---------------------------------------------------------------------- sliders
 
-# site/drawn.py sets this to draw the site's pictures: it takes a function that draws, and by name
-# what `positions` returns for each slider.
-recorder: Callable[[Callable[..., Figure], dict], None] | None = None
-narrow = False  # draw for a phone: 3.9 inches wide, panels below each other
-
 
 def knob(
     draw: Callable[..., Figure], **sliders: tuple[float, float, float, float] | Sequence
@@ -255,11 +250,9 @@ def knob(
     The sliders are one output and the picture is another: a widget lives only as long as its
     kernel, so a lesson that is saved and opened again shows them without life (the settings in
     `jupyter` have JupyterLab save their state; without it an error stands in their place), and
-    GitHub shows the picture alone. On the site (site/drawn.py) each position is a picture.
+    GitHub and the site show the picture alone.
     """
     choices = {name: positions(spec) for name, spec in sliders.items()}
-    if recorder:
-        return recorder(draw, choices)
     import ipywidgets
 
     widgets = {
@@ -296,8 +289,6 @@ def positions(spec: tuple | Sequence) -> tuple[list, int]:
 
 def show(figure: Figure) -> None:
     """Put a figure below the cell."""
-    if recorder:
-        return recorder(lambda: figure, {})
     image = _image(figure, "a figure")
     if get_ipython() is not None:
         display(image, raw=True)
@@ -315,17 +306,10 @@ def png(figure: Figure) -> bytes:
     return file.getvalue()
 
 
-def new_figure(width: float, height: float, columns: int = 1, fixed: bool = False, **settings):
-    """A figure and its axes: one, or an array of `columns`. A narrow figure has them below each
-    other, unless it is `fixed`: then it keeps its width and is scrolled."""
-    rows = 1
-    if narrow and not fixed:
-        rows, columns, width = columns, 1, 3.9
-        settings.pop("width_ratios", None)
-        if rows > 1:
-            height = 5.4 if rows == 2 else 1.8 * rows
+def new_figure(width: float, height: float, columns: int = 1, **settings):
+    """A figure and its axes: one, or an array of `columns`."""
     figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots(rows, columns, **settings)
+    return figure, figure.subplots(1, columns, **settings)
 
 
 def ticks(axis, values: Sequence) -> None:

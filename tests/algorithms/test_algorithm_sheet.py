@@ -1,7 +1,5 @@
-"""algorithms/README.md and options.json, and the page ladder.html: made from the scripts, and true
-of them."""
+"""algorithms/README.md and options.json are true of the scripts."""
 
-import html
 import json
 import re
 from importlib import import_module
@@ -11,7 +9,7 @@ import torch
 from conftest import ROOT
 from test_ladder import SCRIPTS, source, tags
 
-from lessons.workshop.site import ladder
+from lessons.page import build
 
 PAGE = (ROOT / "algorithms/README.md").read_text("utf-8")
 HEAD, _, *ROWS = [
@@ -35,7 +33,7 @@ DIVISORS = {"$B C$": [112, 112], "$B L_i$": [2, 6], "$N$": [4, 4]}
 
 def test_every_tag_has_an_entry_under_its_script_and_names_its_lesson():
     in_scripts = {f"{origin}: {label}" for name in SCRIPTS for origin, label in tags(source(name))}
-    entries = ladder.tags(ROOT)
+    entries = build.reasons()
     missing = in_scripts - entries.keys()
     assert not missing, f"algorithms/README.md: explain {missing}, as: - **[tag]** why<br>"
     assert entries.keys() == in_scripts, "algorithms/README.md explains a tag that no script has"
@@ -44,15 +42,6 @@ def test_every_tag_has_an_entry_under_its_script_and_names_its_lesson():
         assert all(section.startswith(f"[{name}](") for name in names)
     lessons = re.findall(r"\[(\d+)\]\(\.\./lessons/(\d+)_\w+\.ipynb\)", PAGE)
     assert all(int(number) == int(file) for number, file in lessons)
-
-
-def test_the_page_ladder_html_has_the_code_of_each_script():
-    pytest.importorskip("latex2mathml", reason="pip install -e '.[page]'")
-    data = json.loads(ladder.ladder(ROOT, set()).split('id="data">')[1].split("</script>")[0])
-    assert data["scripts"].keys() == SCRIPTS.keys(), "the page has the scripts of options.json"
-    for name, lines in data["scripts"].items():
-        shown = html.unescape(re.sub("<[^>]*>", "", "\n".join(lines)))
-        assert source(name).endswith(f"\n{shown}\n") and shown.startswith("@dataclass")
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

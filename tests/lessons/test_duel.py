@@ -1,8 +1,8 @@
 """A duel of two scripts, which here only write numbers.
 
-Broken on purpose: files beside a script that are not forgotten, so that both find the first one's;
-settings of a script that lose against those of both; a folder named without the script's text; runs
-that begin again instead of going on.
+Broken on purpose: files beside a script that it does not find; settings of a script that lose
+against those of both; a folder named without the script's text; runs that begin again instead of
+going on.
 """
 
 import sys
@@ -19,7 +19,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from gain import GAIN
+from {module} import GAIN
 from toy_env.run import RunConfig
 
 
@@ -35,7 +35,7 @@ def train(config):
         file.write("resumed " if config.resume else "new ")
     end = config.scale * GAIN * (1 + config.seed / 10)
     for name in ("state.pt", "metrics.jsonl"):
-        row = {"accuracy": 0.4, "length": 7.0, "held_out": None, "completions": 8}
+        row = {"step": 1, "accuracy": 0.4, "length": 7.0, "held_out": None, "completions": 8}
         (folder / name).write_text(json.dumps(row))
     before, after = ({"sampled": x, "greedy": 0.5, "length": 7.0} for x in (0.4, end))
     both = {when: {"accuracy": {"all": x}} for when, x in (("before", before), ("after", after))}
@@ -46,13 +46,14 @@ def train(config):
 @pytest.fixture
 def fight(tmp_path, monkeypatch, capsys):
     """fight(first, second, *flags): what a duel prints, and the runs that it made since the last
-    one. Two folders have a script mine.py, whose text is the same, and a gain.py beside it."""
+    one. Two folders have a script mine.py, which imports a file beside it."""
     monkeypatch.setattr(duel, "in_parallel", one_by_one)
     monkeypatch.chdir(tmp_path)
     for folder, gain in (("a", 0.5), ("b", 0.6)):
         Path(folder).mkdir()
-        Path(folder, "mine.py").write_text(SCRIPT, "utf-8")
-        Path(folder, "gain.py").write_text(f"GAIN = {gain}", "utf-8")
+        text = SCRIPT.replace("{module}", f"gain_{folder}")
+        Path(folder, "mine.py").write_text(text, "utf-8")
+        Path(folder, f"gain_{folder}.py").write_text(f"GAIN = {gain}", "utf-8")
 
     def run(*argv: str) -> tuple[str, list[str]]:
         monkeypatch.setattr(sys, "argv", ["duel", *argv])
@@ -69,9 +70,10 @@ def test_a_duel_by_hand(fight):
     """Differences of -10, -11 and -12 points: 4.303 standard errors of .577 are 2.5. Cohen: one
     standard deviation takes 10 pairs."""
     text, made = fight("a/mine.py", "b/mine.py", "--seeds", "3")
-    assert made == 6 * ["new"] and "no setting differs" in text
+    assert made == 6 * ["new"] and "| folders | mine-" in text
     assert "sampled: A − B is −11.0 [−13.5, −8.5] points: A ends lower." in text
-    assert "with about 10 seeds" in text and "greedy: A − B is +0.0 points: it is the same" in text
+    assert "with about 10 seeds" in text
+    assert "greedy: A − B is +0.0 points, without an interval" in text
     assert len([*Path("runs/duel").glob("mine-*-mine-*.png")]) == 1
 
 
@@ -79,30 +81,30 @@ def test_the_same_command_goes_on_and_another_does_not_mix_with_it(fight, monkey
     monkeypatch.setattr(duel, "draw", lambda *_: None)
     both = "a/mine.py", "a/mine.py --scale 1.1"
     text, made = fight(*both, "--seeds", "2", "--scale", "1.2")
-    assert ["scale", "1.2", "1.1"] in map(str.split, text.splitlines()) and len(made) == 4
+    assert "| scale | 1.2 | 1.1 |" in text and len(made) == 4
     assert fight(*both, "--seeds", "3", "--scale", "1.2")[1] == 2 * ["new"]
     next(Path("runs/duel").glob("*-1/results.json")).unlink()
     assert fight(*both, "--seeds", "3", "--scale", "1.2")[1] == ["resumed"]
     assert fight(*both, "--seeds", "3")[1] == 3 * ["new"]
-    Path("a/mine.py").write_text(f"{SCRIPT}# another loss", "utf-8")
+    with Path("a/mine.py").open("a", encoding="utf-8") as script:
+        script.write("# another loss")
     assert fight(*both, "--seeds", "1")[1] == 2 * ["new"]
 
 
 def test_every_setting_that_differs_is_shown():
     arms = duel.read("grpo --kl_coef 0", ["--steps", "3"]), duel.read("dapo", ["--steps", "3"])
-    rows = [line.split() for line in duel.differing(arms).splitlines()]
-    assert ["kl_coef", "0.0", "has", "none"] in rows and [
-        "overlong_buffer",
-        "has",
-        "none",
-        "8",
-    ] in rows
-    assert {row[0] for row in rows}.isdisjoint({"steps", "learning_rate", "seed"})
+    rows = duel.differing(["A", "B"], arms).splitlines()
+    assert {"| kl_coef | 0.0 | has none |", "| overlong_buffer | has none | 8 |"} < {*rows}
+    assert {row.split()[1] for row in rows}.isdisjoint({"steps", "learning_rate", "seed"})
 
 
 @pytest.mark.parametrize(
     ("values", "decision"),
-    [([0.5], "one seed"), ([0.5, 0.7, 0.9], "undecided"), ([0.8, 0.7, 0.9], "A ends higher")],
+    [
+        ([0.5], "one seed"),
+        ([0.5, 0.7, 0.9], "undecided"),
+        ([0.8, 0.7, 0.9], "A ends higher"),
+    ],
 )
 def test_what_a_difference_decides(values, decision):
     runs = [

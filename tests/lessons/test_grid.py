@@ -195,13 +195,3 @@ def test_only_a_difference_that_survives_the_correction_is_bold():
     comparison = {"difference": 0.0123, "interval": [0.002, 0.0226], "p_holm": 0.06}
     assert grid.change(comparison) == "+1.2 [+0.2, +2.3]"
     assert grid.change(comparison | {"p_holm": 0.04}) == "**+1.2 [+0.2, +2.3]**"
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "held"), [(-2, 1, True), (-1.9, 1, False), (-2, 0.9, False)]
-)
-def test_a_prediction_holds_if_all_its_differences_lie_between_its_bounds(low, high, held):
-    gaps = [{"difference": number, "interval": None} for number in (0.01, -0.02)]
-    *_, row = grid.verdicts({"It rises.": (low, high, gaps)}).splitlines()
-    outcome = "held" if held else "**did not hold**"
-    assert row == f"| It rises. | {outcome}: +1.0; −2.0 |"

@@ -158,28 +158,23 @@ def test_the_identity_holds_at_a_later_update_clip_included(script, distance):
     assert (update - expected).norm() < 1e-12 * expected.norm()
 
 
-@pytest.mark.parametrize("accepted, rejected", [(0, 0), (0.05, 0.3), (0.5, 0.5), (0.7, 0.4)])
 @pytest.mark.parametrize("rule", identity.RULES)
-def test_mean_square_and_a_verifier_that_errs_over_all_groups(rule, accepted, rejected):
-    """A softmax policy of four completions, two of them right, each of which passes or fails: all
-    8^3 groups."""
+def test_mean_square_over_all_groups(rule):
+    """A softmax policy of four completions, two of them right: all 4^3 groups."""
     rng, G = np.random.default_rng(0), 3
     probs, right = np.array([0.1, 0.3, 0.35, 0.25]), np.arange(4) < 2
     scores = (np.eye(4) - probs) @ rng.normal(size=(4, 5))  # with the mean 0, as all scores
-    passes = np.where(right, 1 - rejected, accepted)
-    # Each completion that passes, then each that fails
-    verdicts = np.concatenate([probs * passes, probs * (1 - passes)])
-    groups = np.array(list(itertools.product(range(8), repeat=G)))
-    chances, rewards = verdicts[groups].prod(axis=1), (groups < 4).astype(int)
-    g = (advantages(rule, rewards)[..., None] * scores[groups % 4]).mean(axis=1)  # (512, 5)
+    groups = np.array(list(itertools.product(range(4), repeat=G)))
+    chances, rewards = probs[groups].prod(axis=1), right[groups].astype(int)
+    g = (advantages(rule, rewards)[..., None] * scores[groups]).mean(axis=1)  # (64, 5)
 
     p = probs[right].sum()
     shares = probs * right / p, probs * ~right / (1 - p)
     v = [share @ ((scores - share @ scores) ** 2).sum(axis=1) for share in shares]
     contrast = (shares[0] - shares[1]) @ scores
-    seen, *moments = identity.with_errors(p, *v, contrast @ contrast, accepted, rejected)
-    factor = (1 - accepted - rejected) * identity.weight(rule, seen, G)
+    factor = identity.weight(rule, p, G)
     np.testing.assert_allclose(chances @ g, factor * p * (1 - p) * contrast, atol=1e-15)
     square, silent = chances @ (g**2).sum(axis=1), chances @ (rewards.std(axis=1) == 0)
-    assert square == pytest.approx(identity.mean_square(rule, seen, G, *moments), rel=1e-12)
-    assert silent == pytest.approx(identity.silent_rate(seen, G), rel=1e-12)
+    expected = identity.mean_square(rule, p, G, *v, contrast @ contrast)
+    assert square == pytest.approx(expected, rel=1e-12)
+    assert silent == pytest.approx(identity.silent_rate(p, G), rel=1e-12)

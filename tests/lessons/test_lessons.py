@@ -47,10 +47,8 @@ def checks_of(source) -> dict:
 
 
 @pytest.mark.parametrize("source", ALL_BUT_ONE_SLOW)
-def test_a_lesson_runs_and_its_solutions_are_right(source, capsys, monkeypatch):
-    """Run it once as a reader who answers nothing, with its pictures as on a phone; then each check
-    with its solution."""
-    monkeypatch.setattr(notebook, "narrow", True)
+def test_a_lesson_runs_and_its_solutions_are_right(source, capsys):
+    """Run it once as a reader who answers nothing; then each check with its solution."""
     cells = sources.read_cells(source)
     kinds = ("code", "fold", "text", "exercise", "check")
     namespace = sources.run_cells([cell for cell in cells if cell.kind in kinds], source)

@@ -1,5 +1,5 @@
 """lessons/group.html and the site in a real browser: the page's model against torch, its numbers
-against the scripts, a step, strips, switches, sliders, the widths of a phone and of a desk. Skipped
+against the scripts, a step, strips, switches, the widths of a phone and of a desk. Skipped
 without playwright and Chromium.
 
 Broken on purpose: the model, the verifier, every formula, what a step did to a token, any step of a
@@ -7,7 +7,6 @@ strip, a second strip, switches and their reasons, the address, and what is show
 cut off.
 """
 
-import json
 import random
 import re
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from conftest import value_of
 from algorithms import dapo, dr_grpo, grpo
 from lessons.page import build
 from lessons.workshop import sources
-from lessons.workshop.site import drawn, website
+from lessons.workshop.site import website
 from toy_env import arithmetic
 from toy_env.model import encode_prompts
 
@@ -385,26 +384,19 @@ LOADED = """async () => {
     await Promise.all(images);
     const formulas = [...document.querySelectorAll("math")];
     return formulas.every((math) => math.getBoundingClientRect().height > 4); }"""
-REDRAWN = "([image, before]) => image.currentSrc && image.currentSrc !== before && image.complete"
-# The SVG that an image shows, as text; the address of a file, which a page may not read
-CONTENT = """async ({ currentSrc }) =>
-    currentSrc.startsWith("blob:") ? (await fetch(currentSrc)).text() : currentSrc"""
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The whole site with the pictures of lesson 13 drawn: its folder, and these pictures."""
+    """The folder of the whole site."""
     pytest.importorskip("latex2mathml", reason="pip install -e '.[page]'")
-    (source,) = sources.find_sources((13,))
-    folder, pictures = tmp_path_factory.mktemp("site"), drawn.draw_lesson(source)
-    website.write_site(sources.reading_order(), folder, {source: pictures})
-    return folder, pictures
+    return website.write_site(sources.reading_order(), tmp_path_factory.mktemp("site")).parent
 
 
 def test_pages_fit_the_window_and_show_pictures_and_formulas(browser, site):
     """At the width of a phone and of a desk, with everything unfolded."""
-    with opened(browser, (site[0] / "index.html").as_uri()) as page:
-        for path in sorted(site[0].rglob("*.html")):
+    with opened(browser, (site / "index.html").as_uri()) as page:
+        for path in sorted(site.rglob("*.html")):
             page.goto(path.as_uri())
             page.evaluate("document.querySelectorAll('details').forEach((x) => { x.open = true; })")
             for width in (1280, 390):
@@ -416,35 +408,3 @@ def test_pages_fit_the_window_and_show_pictures_and_formulas(browser, site):
             cut_off = page.evaluate(CUT_OFF)
             page.emulate_media(media="screen")
             assert not cut_off or path.name == "group.html", f"{path.name} cuts code off on paper"
-
-
-def test_the_ladder_shows_any_two_scripts_and_what_a_tag_means(browser, site):
-    with opened(browser, (site[0] / "ladder.html").as_uri() + "#grpo-gspo") as page:
-        assert text_of(page, ".heads") == "grpo.py\ngspo.py"
-        assert page.locator(".changed").count() > 0
-        page.click("button[data-tag='GSPO: narrow clip']")
-        assert page.locator("#entry math").count() > 0
-        page.click("#ladder summary:text('in TRL and verl')")
-        assert "clip_ratio_low=0.2 → " in text_of(page, "#ladder")
-        page.keyboard.press("Escape")
-        page.locator("select").last.select_option("grpo")
-        assert page.locator(".changed").count() == 0 and page.url.endswith("#grpo-grpo")
-
-
-@pytest.mark.parametrize("width, kind", [(390, "narrow"), (1280, "wide")])
-def test_every_slider_changes_its_picture(browser, site, width, kind):
-    (lesson,) = site[0].glob("13_*.html")
-    with opened(browser, lesson.as_uri(), viewport={"width": width, "height": 850}) as page:
-        for figure in page.locator("figure[data-picture]").all():
-            number = int(figure.get_attribute("data-picture").rpartition("-")[2])
-            image, picture = figure.locator("img"), site[1][number - 1][kind]
-            for slider in figure.locator("input").all():
-                before = image.evaluate("(image) => image.currentSrc")
-                last = slider.input_value() == slider.get_attribute("max")
-                slider.press("ArrowLeft" if last else "ArrowRight")
-                page.wait_for_function(REDRAWN, arg=[image.element_handle(), before])
-                position = [other.input_value() for other in figure.locator("input").all()]
-                assert image.evaluate(CONTENT) == drawn.frame(picture, position)
-                value = json.loads(slider.get_attribute("data-values"))[int(slider.input_value())]
-                mark = slider.get_attribute("id")
-                assert figure.locator(f"output[for='{mark}']").inner_text() == value

@@ -1,23 +1,20 @@
-"""The site of the lessons: links, formulas, pictures and the positions of sliders;
-test_in_browser.py opens it."""
+"""The site of the lessons: links, formulas and pictures; test_in_browser.py opens it."""
 
 import re
-from itertools import product
 
 import pytest
 from bs4 import BeautifulSoup
-from matplotlib.figure import Figure
 
-from lessons.workshop import notebook, sources
-from lessons.workshop.site import drawn, markup, website
+from lessons.workshop import sources
+from lessons.workshop.site import markup, website
 
 pytest.importorskip("latex2mathml", reason="pip install -e '.[page]'")
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """The whole site without drawn pictures: its folder, and its pages by address."""
-    folder = website.write_site(sources.reading_order(), tmp_path_factory.mktemp("site"), {}).parent
+    """The whole site: its folder, and its pages by address."""
+    folder = website.write_site(sources.reading_order(), tmp_path_factory.mktemp("site")).parent
     paths = folder.rglob("*.html")
     return folder, {path: BeautifulSoup(path.read_text("utf-8"), "html.parser") for path in paths}
 
@@ -38,7 +35,7 @@ def test_links_pictures_and_ids(pages):
             assert not anchor or anchor in ids[target], f"{path} links to {address}"
     lessons = [f"{source.stem}.html" for source in sources.reading_order()]
     index = {link["href"] for link in pages[folder / "index.html"]("a")}
-    assert {"group.html", "ladder.html", *lessons} <= index
+    assert {"group.html", *lessons} <= index
     ends = [link["href"] for link in pages[folder / lessons[2]].select("nav.end a")]
     assert ends == [lessons[1], lessons[3]]
     assert "index.html" in {link["href"] for link in pages[folder / "group.html"]("a")}
@@ -61,16 +58,3 @@ def test_formulas():
     assert 'form="prefix"' in markup.mathml("b = -3")
     for tex in ("a - 3", r"\pi\Vert\rho"):
         assert 'form="prefix"' not in markup.mathml(tex)
-
-
-@pytest.mark.slow
-def test_frames_of_sliders_reassemble_to_what_is_drawn():
-    def draw(a: float, word: str) -> Figure:
-        figure, axis = notebook.new_figure(4, 2)
-        axis.plot([0, a], [2, len(word)])
-        return figure
-
-    sliders = {"a": notebook.positions((0, 2, 1, 1)), "word": notebook.positions(["x", "yy"])}
-    picture, places = drawn.drawn_picture(draw, sliders), product(range(3), range(2))
-    for place, values in zip(places, product((0, 1, 2), ("x", "yy"))):
-        assert drawn.frame(picture, place) + "\n" == drawn.svg(draw(*values))

@@ -107,7 +107,7 @@ def compact(value, levels: int) -> str:
     return "{\n" + ",\n".join(entries) + "\n}"
 
 
-# ---------------------------------------------------------------------- runs and predictions
+# ---------------------------------------------------------------------- runs
 
 
 def defaults(run_class: type) -> dict:
@@ -121,17 +121,6 @@ def select(runs: list[dict], settings: dict) -> list[dict]:
     """The runs with these settings, by seed."""
     chosen = [run for run in runs if settings.items() <= run.items()]
     return sorted(chosen, key=lambda run: run["seed"])
-
-
-def verdicts(predictions: dict[str, tuple]) -> str:
-    """A table of predictions and their outcomes. By its sentence a prediction is (low, high,
-    gaps): all differences lie between the two bounds, in hundredths."""
-    rows = []
-    for sentence, (low, high, gaps) in predictions.items():
-        held = all(low <= 100 * gap["difference"] <= high for gap in gaps)
-        outcome = "held" if held else "**did not hold**"
-        rows.append([sentence, f"{outcome}: {'; '.join(map(change, gaps))}"])
-    return markdown(["predicted, before the runs", "outcome"], rows)
 
 
 def against(table: dict[str, dict[str, list]], base: str, alone: str = "") -> dict[str, dict]:

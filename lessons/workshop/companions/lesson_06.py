@@ -50,7 +50,7 @@ def token_changes(group: Rollout, change: Tensor, advantages: Tensor, tokenizer)
     """
     most = change.abs().max().item()
     colors = ScalarMappable(SymLogNorm(0.01, vmin=-most, vmax=most), "RdBu")
-    figure, axis = new_figure(8.5, 0.36 * len(group) + 0.8, fixed=True)
+    figure, axis = new_figure(8.5, 0.36 * len(group) + 0.8)
     for i, A in enumerate(advantages.tolist()):
         verdict, color = ("right", RIGHT) if A > 0 else ("wrong", WRONG)
         label = f"{verdict}, A = {A:+.2f}".replace("-", "−")

@@ -4,7 +4,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from lessons import identity
-from lessons.workshop import notebook
 from lessons.workshop.companions.drawing import curve
 from lessons.workshop.notebook import (
     BLUE,
@@ -48,7 +47,7 @@ def grpo_weights() -> Figure:
         apart = {3: -5, 4: 5}.get(G, 0)
         curve(axis, p_log, w, color, "-", label, at=0, xytext=(-6, apart), ha="right")
     logit_axis(axis)
-    axis.set(xlim=(2e-5 if notebook.narrow else 1e-4, 0.9992), ylim=(0.85, 10))
+    axis.set(xlim=(1e-4, 0.9992), ylim=(0.85, 10))
     axis.set(title="GRPO's weight of a prompt (1: p = ½)")
     axis.set_xlabel("p, probability of a right completion")
     ticks(axis.yaxis, [1, 1.5, 2, 4, 8])

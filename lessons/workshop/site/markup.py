@@ -137,12 +137,8 @@ class Renderer(IPythonRenderer):
         return highlighted(code, (info or "text").split()[0])
 
 
-def colored(code: str, language: str = "python") -> str:
-    """Code in colours."""
-    lexer = get_lexer_by_name("yaml" if language == "cff" else language, stripnl=False)
-    return highlight(code, lexer, HtmlFormatter(nowrap=True)).rstrip("\n")
-
-
 def highlighted(code: str, language: str = "python") -> str:
     """Code in colours, as a block."""
-    return f'<pre tabindex="0"><code>{colored(code, language)}</code></pre>\n'
+    lexer = get_lexer_by_name("yaml" if language == "cff" else language, stripnl=False)
+    colored = highlight(code, lexer, HtmlFormatter(nowrap=True)).rstrip("\n")
+    return f'<pre tabindex="0"><code>{colored}</code></pre>\n'

@@ -1,21 +1,17 @@
-"""Write the lessons as a site, lessons/html: pages that need no network; only sliders and the
-ladder need scripts.
+"""Write the lessons as a site, lessons/html: pages that need neither network nor scripts.
 
-    python lessons/workshop/site/website.py            from the notebooks as they are; takes seconds
-    python lessons/workshop/site/website.py --draw     draw every slider's positions; takes minutes
+    python lessons/workshop/site/website.py
 
-Without --draw the pictures are those of the notebooks, still, and nothing is executed. A lesson
-links to scripts and other texts of the repository; these become pages too, and so does everything
-they link to. ladder.py makes ladder.html; lessons/group.html is copied.
+The pictures are those of the notebooks, still, and nothing is executed. A lesson links to scripts
+and other texts of the repository; these become pages too, and so does everything they link to.
+lessons/group.html is copied.
 """
 
 import base64
 import html
-import json
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -23,8 +19,6 @@ from pathlib import Path
 import nbformat
 
 from lessons.workshop import build, notebook, sources
-from lessons.workshop.site import drawn
-from lessons.workshop.site.ladder import ladder
 from lessons.workshop.site.markup import (
     GROUP,
     PICTURES,
@@ -35,9 +29,7 @@ from lessons.workshop.site.markup import (
     highlighted,
     page,
 )
-from toy_env.run import parse
 
-SHARED = ("sliders.js", "ladder.js", "style.css")
 FOLDED = "how this was computed"
 PREPARES = "code that prepares what follows"
 GUESS = "guess first, then open"
@@ -46,24 +38,16 @@ HOME = '<p><a href="index.html">sigma-ladder</a></p>'
 NEEDS_CELLS = re.compile(r"\s\((?:the\ssliders?\s)?needs?\s[^()]*cells?[^()]*\)", re.IGNORECASE)
 
 
-@dataclass
-class Config:
-    draw: bool = False  # execute the sources first, to draw the site's pictures
-
-
-def write_site(lessons: Sequence[Path], folder: Path, pictures: dict[Path, list]) -> Path:
-    """Write the site in place of an old one, once every page has been made; returns its index.
-    pictures: those that are drawn, by lesson."""
+def write_site(lessons: Sequence[Path], folder: Path) -> Path:
+    """Write the site in place of an old one, once every page has been made; returns its index."""
     root = sources.LESSONS.parent.resolve()
-    files: dict[str, str | bytes] = {name: (ROOM / name).read_bytes() for name in SHARED}
+    files: dict[str, str | bytes] = {"style.css": (ROOM / "style.css").read_bytes()}
     group = (root / GROUP).read_text(encoding="utf-8")
     group = re.sub(r'data-lesson="(\w+)"', r'href="\1.html"', group)
     files["group.html"] = group.replace("<main>", f"<main>\n{HOME}", 1)
     wanted = {"README.md", "lessons/README.md", "algorithms/README.md"}
     for source in lessons:
-        page_of_lesson = lesson_page(source, pictures.get(source, []), files, wanted)
-        files[f"{source.stem}.html"] = page_of_lesson
-    files["ladder.html"] = ladder(root, wanted)
+        files[f"{source.stem}.html"] = lesson_page(source, files, wanted)
     files["index.html"] = index()
     while wanted:
         name = wanted.pop()
@@ -94,12 +78,10 @@ def linked_file(root: Path, name: str, linked: set[str]) -> str | bytes:
 # ---------------------------------------------------------------------- lessons
 
 
-def lesson_page(
-    source: Path, pictures: list[dict], files: dict[str, str | bytes], linked: set[str]
-) -> str:
-    """The page of a lesson, with its pictures if they are drawn, and links to its neighbours. The
-    notebook's last cell, which has no source, links to other notebooks and is left out. Adds
-    pictures to `files`, and the names of what the page links to to `linked`."""
+def lesson_page(source: Path, files: dict[str, str | bytes], linked: set[str]) -> str:
+    """The page of a lesson, with links to its neighbours. The notebook's last cell, which has no
+    source, links to other notebooks and is left out. Adds pictures to `files`, and the names of
+    what the page links to to `linked`."""
     render = Renderer(f"lessons/{source.stem}.ipynb", linked).to_html
     numbers, title = count(1), sources.heading(source)
 
@@ -131,22 +113,13 @@ def lesson_page(
         return f'<pre class="out" tabindex="0">{text}</pre>\n' if text else ""
 
     def next_picture(data: dict) -> str:
-        """The next picture: as it is drawn, with its sliders, or as the notebook shows it."""
-        number, by_width = next(numbers), {}
-        name = f"figures/{source.stem}-{number}"
-        if pictures:
-            by_width = pictures[number - 1]
-        else:
-            files[f"{name}.png"] = base64.b64decode(data["image/png"])
-        for width, picture in by_width.items():
-            starts = [slider["start"] for slider in picture["sliders"]]
-            files[f"{name}-{width}.svg"] = drawn.frame(picture, starts)
-            if starts:
-                content = json.dumps(picture, ensure_ascii=False, separators=(",", ":"))
-                files[f"{name}-{width}.js"] = f'drawn["{name}-{width}"] = {content};\n'
+        """The next picture, as the notebook shows it."""
+        number = next(numbers)
+        name = f"figures/{source.stem}-{number}.png"
+        files[name] = base64.b64decode(data["image/png"])
         has_sliders = data["text/plain"] == notebook.WITH_SLIDERS
-        values = {"name": name, "has_sliders": has_sliders, "number": number}
-        return filled("picture.html", title=f"{title}, picture {number}", **values, **by_width)
+        alt = f"{title}, picture {number}"
+        return filled("picture.html", name=name, alt=alt, has_sliders=has_sliders)
 
     cells = sources.read_cells(source)
     built = nbformat.read(build.notebook_path(source), as_version=4)
@@ -160,7 +133,6 @@ def lesson_page(
         before=before,
         after=after,
         heading=sources.heading,
-        script="sliders.js" if pictures else "",
     )
 
 
@@ -192,16 +164,12 @@ def index() -> str:
     return page("index.html", "sigma-ladder", body)
 
 
-def main(config: Config) -> None:
-    """Draw the pictures, if wanted, and write the site."""
+def main() -> None:
+    """Write the site."""
     if not find_spec("latex2mathml"):
         raise SystemExit("the site needs latex2mathml; type pip install -e '.[page]'")
-    order, pictures = sources.reading_order(), {}
-    if config.draw:
-        build.main(build.Config(check=True))  # what is drawn is what the notebooks show
-        pictures = drawn.draw_lessons(order)
-    print(f"open {write_site(order, sources.LESSONS / 'html', pictures)}")
+    print(f"open {write_site(sources.reading_order(), sources.LESSONS / 'html')}")
 
 
 if __name__ == "__main__":
-    main(parse(Config, __doc__))
+    main()

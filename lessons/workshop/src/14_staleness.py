@@ -98,8 +98,8 @@ def unweighted_clip(logps, old_logps, A, eps):
 
 # %% [fold] guess
 runs = load_runs(staleness.RESULTS)
-outcomes = staleness.verdicts(runs).splitlines()[2:]  # before: 34d9c16, 4bd5f7f
-held = ["| held: " in outcome for outcome in outcomes]
+outcomes = staleness.PREDICTIONS.split("\n- ")[1:]  # before: 34d9c16, 4bd5f7f
+held = [outcome.startswith("held") for outcome in outcomes]
 
 
 def mean(what, **settings):

@@ -41,7 +41,7 @@ NAMES = {
     "accepted": ("wrong ones accepted, $f = .6$", 0.6, 0),
 }
 rank = np.corrcoef([each.argsort().argsort() for each in erring.made_by_clip(table)])[0, 1]
-outcomes = [row.split(" | ")[1] for row in erring.verdicts(runs).splitlines()[2:]]
+outcomes = erring.PREDICTIONS.split("\n- ")[1:]
 held = sum(outcome.startswith("held") for outcome in outcomes)
 
 
