@@ -3,6 +3,7 @@ fools, crashes or slows down."""
 
 import json
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -16,26 +17,14 @@ from toy_env import arithmetic, expressions, tasks
 from toy_env.expressions import Problem, extract_answer, held_out_problems, reward, sample_problems
 from toy_env.model import BASE_MODEL
 
+TERMS = {str(n) for n in range(1, 100)}
+
 
 def oracle(completion: str) -> int | None:
-    """The verifier's rule again, as a loop over single characters."""
-    start = None
-    for position, character in enumerate(completion):
-        if character == "#":
-            start = position + 1
-    if start is None:
-        return None
-    total, sign, digits, terms = 0, 1, "", 0
-    for character in completion[start:] + "+":
-        if "0123456789".find(character) >= 0:
-            digits += character
-        elif character in ("+", "-") and 1 <= len(digits) <= 2 and digits[0] != "0":
-            total += sign * (10 * int(digits[:-1] or 0) + int(digits[-1]))
-            terms += 1
-            sign, digits = (1 if character == "+" else -1), ""
-        else:
-            return None
-    return total if terms > 1 else None
+    """The verifier's rule again: terms from a list, and the value by Python itself."""
+    _, found, tail = completion.rpartition("#")
+    terms = re.split("[+-]", tail)
+    return eval(tail) if found and len(terms) > 1 and TERMS.issuperset(terms) else None
 
 
 VALUES = {
