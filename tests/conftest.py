@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -131,15 +130,6 @@ def python(*argv, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, *map(str, argv)], cwd=cwd, env=env, capture_output=True, text=True
     )
-
-
-def takes_linear_time(read: Callable[[str], object], unit: str) -> bool:
-    """True if an answer is read from 50,000 characters in half a second. Quadratic time would be
-    ten seconds."""
-    start = time.process_time()
-    for end in ("", "39", "x"):
-        read("#" + unit * (50_000 // len(unit)) + end)
-    return time.process_time() - start < 0.5
 
 
 def watch(patch: pytest.MonkeyPatch, owner, name: str) -> list[SimpleNamespace]:

@@ -1,19 +1,19 @@
-"""The second task and tasks of one's own: targets, their split, and a verifier that no string
-fools, crashes or slows down."""
+"""The second task and tasks of one's own: targets, their split, a verifier that no string fools or
+crashes, and the time that verifiers take."""
 
 import json
 import random
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import takes_linear_time
 
 from algorithms import grpo
-from toy_env import arithmetic, expressions, tasks
+from toy_env import arithmetic, expressions, questions, tasks
 from toy_env.expressions import Problem, extract_answer, held_out_problems, reward, sample_problems
 from toy_env.model import BASE_MODEL
 
@@ -65,9 +65,18 @@ def test_verifier_on_random_strings():
     assert answered > 6_000 and accepted > 60
 
 
-@pytest.mark.parametrize("unit", ["1+", "#1+1"])
-def test_verifier_takes_linear_time(unit):
-    assert takes_linear_time(extract_answer, unit)
+UNITS = ["0", "1", " ", " . ", "1+", "#1 ", "#1+1", "1,111", "is ", "#1\n", "answer is 1\n"]
+UNITS += ["\\boxed{", "\\boxed{1"]
+
+
+@pytest.mark.parametrize("task", [arithmetic, expressions, questions])
+@pytest.mark.parametrize("unit", UNITS)
+def test_every_verifier_takes_linear_time(task, unit):
+    """Half a second for 50,000 characters. Quadratic time would be ten seconds."""
+    start = time.process_time()
+    for end in ("", "39", "x"):
+        task.extract_answer("#" + unit * (50_000 // len(unit)) + end)
+    assert time.process_time() - start < 0.5
 
 
 def test_the_split():

@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, build_tiny_model, takes_linear_time
+from conftest import ROOT, build_tiny_model
 
 from algorithms import grpo
 from toy_env.arithmetic import is_held_out
@@ -40,11 +40,6 @@ def test_numbers_are_compared_exactly():
         assert extract_answer(text) == (None if number == "none" else Decimal(number)), line
     problem = Problem("?", Decimal("0.3"), 1, "")
     assert [reward(problem, text) for text in ("#0.30", f"#{0.1 + 0.2}")] == [1, 0]
-
-
-@pytest.mark.parametrize("unit", ["1", "1,111", "is ", "#1\n", " . ", "\\boxed{", "answer is 1\n"])
-def test_the_verifier_takes_linear_time(unit):
-    assert takes_linear_time(extract_answer, unit)
 
 
 # The file
