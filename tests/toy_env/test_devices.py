@@ -39,6 +39,8 @@ class Elsewhere(torch.Tensor):
         return torch.Tensor._make_wrapper_subclass(cls, here.size(), **layout, device=STAND_IN)
 
     def __init__(self, here: torch.Tensor) -> None:
+        if here.dtype == torch.float64:
+            raise TypeError("this device has no float64")
         self.here = here
 
     @classmethod
@@ -89,8 +91,6 @@ def compute(function, args, kwargs):
     result = function(*args_here, **kwargs_here)
     if not elsewhere:
         return result
-    if any(x.dtype == torch.float64 for x in tree_leaves(result) if isinstance(x, torch.Tensor)):
-        raise TypeError(f"{function}: this device has no float64")
     result = tree_map(lambda x: Elsewhere(x) if isinstance(x, torch.Tensor) else x, result)
     return return_and_correct_aliasing(function, args, kwargs, result)
 

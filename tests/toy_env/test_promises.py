@@ -62,6 +62,12 @@ rloo --temperature=0 -> --temperature
 grpo --group_size=1 -> --group_size
 dapo --group_size=1 -> --group_size
 reinforce --task=algebra -> arithmetic
+reinforce --task=my_tasks.none -> my_tasks.none
+grpo --task=questions -> FILE.jsonl
+grpo --task=questions --reply=# -> --questions FILE
+grpo --task=questions --questions=nowhere.jsonl -> nowhere.jsonl
+grpo --questions=nowhere.jsonl -> --task questions
+dapo --task=expressions --reply=# -> --task questions
 reinforce --levels 1 5 -> --levels
 reinforce --model=runs/missing/checkpoint -> runs/missing/checkpoint
 reinforce --device=gpu -> cuda
