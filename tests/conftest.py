@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -56,36 +55,22 @@ def build_tiny_model(vocab_size: int, seed: int = 0, layers: int = 2, **settings
     return LlamaForCausalLM(LlamaConfig(**size, **tokens, initializer_range=0.4, **settings)).eval()
 
 
-def build_word_tokenizer(tokens: list[str], pattern: str):
-    """A tokenizer with these tokens, which cuts a text into matches of `pattern`, writes <bos> in
-    front and pads on the right."""
+@pytest.fixture
+def letters():
+    """A tokenizer like a general language model's: it knows letters, and pads on the right."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
+    tokens = ["<pad>", "<bos>", "<eos>", "<user>", "<assistant>", *map(chr, range(9, 127))]
     tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(tokens)}))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
+    one = Regex(r"<[a-z]+>|[\s\S]")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(one, behavior="isolated")
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<bos> $A", special_tokens=[("<bos>", 1)]
     )
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>"
-    )
-
-
-@pytest.fixture
-def letters():
-    """A tokenizer like a general language model's: it knows letters."""
-    specials = ["<pad>", "<bos>", "<eos>", "<user>", "<assistant>"]
-    return build_word_tokenizer([*specials, *map(chr, range(9, 127))], r"<[a-z]+>|[\s\S]")
-
-
-@pytest.fixture(scope="session")
-def pairs():
-    """A tokenizer in which two digits are one token."""
-    specials = ["<pad>", "<bos>", "<eos>"]
-    return build_word_tokenizer(
-        [*specials, *"0123456789+-?=;#", *map(str, range(10, 100))], r"\d\d|."
     )
 
 
@@ -145,15 +130,6 @@ def python(*argv, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, *map(str, argv)], cwd=cwd, env=env, capture_output=True, text=True
     )
-
-
-def takes_linear_time(read: Callable[[str], object], unit: str) -> bool:
-    """True if an answer is read from 50,000 characters in half a second. Quadratic time would be
-    ten seconds."""
-    start = time.process_time()
-    for end in ("", "39", "x"):
-        read("#" + unit * (50_000 // len(unit)) + end)
-    return time.process_time() - start < 0.5
 
 
 def watch(patch: pytest.MonkeyPatch, owner, name: str) -> list[SimpleNamespace]:

@@ -10,15 +10,13 @@ Broken on purpose: rows, rewards or the environment handed over in another form.
 import asyncio
 import json
 from random import Random
-from types import SimpleNamespace
 
 import pytest
 from conftest import INSTALL_VERL, ROOT, is_right, value_of
 
 from lessons.experiments import engines
-from toy_env import arithmetic
 from toy_env.arithmetic import held_out_problems, is_held_out
-from toy_env.model import BASE_MODEL, load_policy, model_prompts
+from toy_env.model import BASE_MODEL, load_policy
 from toy_env.tasks import TaskConfig, load_task
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own, on import and in use
@@ -41,7 +39,6 @@ def problem_of(prompt) -> str:
 def test_rows_are_problems_of_their_split_with_the_right_answer(split, chat):
     arguments = {"levels": (2, 3, 4), "split": split, "chat": chat}
     rows = engines.rows(60, seed=5, **arguments)
-    assert rows == json.loads(json.dumps(rows))
     assert (rows == engines.rows(60, seed=6, **arguments)) == (split == "held_out")
     assert {row["level"] for row in rows} == {2, 3, 4} and len(rows) == 60
     for row in rows:
@@ -53,14 +50,6 @@ def test_rows_are_problems_of_their_split_with_the_right_answer(split, chat):
 def test_held_out_rows_are_those_of_the_evaluation():
     rows = engines.rows(40, split="held_out", chat=False)
     assert [row["prompt"] for row in rows] == [problem.prompt for problem in held_out_problems(10)]
-
-
-def test_a_chat_model_reads_what_it_reads_in_the_scripts(letters):
-    letters.chat_template = "<{{ messages[0].role }}>{{ messages[0].content }}<assistant>"
-    rows = engines.rows(8, seed=2)
-    problems = [SimpleNamespace(prompt=problem_of(row["prompt"])) for row in rows]
-    texts = [letters.apply_chat_template(row["prompt"], tokenize=False) for row in rows]
-    assert texts == model_prompts(letters, problems, arithmetic)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +69,8 @@ def test_any_task_travels(name, right):
     task = load_task(TaskConfig(name, EXAMPLE if name == "questions" else ""))
     rows = json.loads(json.dumps(engines.rows(24, seed=1, task=task)))
     for row, problem in zip(rows, task.sample_problems(24, (), Random(1))):
-        assert row["prompt"][0]["content"] == f"{task.INSTRUCTION}\n{problem.prompt}"
+        text = f"{task.INSTRUCTION}\n{problem.prompt}"  # as the scripts have it
+        assert row["prompt"] == [{"role": "user", "content": text}]
         text, source = right.format(problem), row["data_source"]
         for answer, score in ((text, 1), (text + "7", 0)):
             truth = row["reward_model"]["ground_truth"]

@@ -1,12 +1,12 @@
-"""The arithmetic task: problems, their split, and a verifier that no string fools, crashes or slows
-down."""
+"""The arithmetic task: problems, their split, and a verifier that no string fools or
+crashes."""
 
 import random
 import re
 from collections import Counter
+from contextlib import suppress
 
 import pytest
-from conftest import takes_linear_time
 
 from toy_env.arithmetic import (
     LEVELS,
@@ -115,30 +115,16 @@ def test_verifier(answer):
 
 
 def oracle(text: str) -> int | None:
-    """The verifier's rule for a text without a box, as a loop over single characters."""
-    start = None
-    for position, character in enumerate(text):
-        if character == "#":
-            start = position + 1
-    if start is None:
-        return None
-    end, stops = len(text), 1
-    while start < end and text[start] in DRESS:
-        start += 1
-    while end > start and (text[end - 1] in DRESS or (text[end - 1] == "." and stops > 0)):
-        end -= 1
-        stops -= text[end] == "."
-    sign = 1
-    if start < end and text[start] in "+-":
-        sign = -1 if text[start] == "-" else 1
-        start += 1
-    value = 0 if start < end else None
-    for character in text[start:end]:
-        digit = "0123456789".find(character)
-        if digit < 0:
-            return None
-        value = 10 * value + digit
-    return None if value is None or value >= 10**9 else sign * value
+    """The verifier's rule for a text without a box, by Python's own `int`."""
+    _, found, tail = text.rpartition("#")
+    front, _, behind = tail.rpartition(".")
+    if front and not behind.strip(DRESS):  # a full stop at the end
+        tail = front
+    bare = tail.strip(DRESS)
+    if found and set(bare) <= {*"+-0123456789"}:
+        with suppress(ValueError):
+            return int(bare) if abs(int(bare)) < 10**9 else None
+    return None
 
 
 def test_verifier_on_random_strings():
@@ -157,8 +143,3 @@ def test_verifier_on_random_strings():
         assert answer == oracle(completion), completion
         accepted += answer is not None
     assert accepted > 6_000
-
-
-@pytest.mark.parametrize("unit", ["0", " ", "#1 ", "\\boxed{", "\\boxed{1"])
-def test_verifier_takes_linear_time(unit):
-    assert takes_linear_time(extract_answer, unit)

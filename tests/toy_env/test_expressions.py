@@ -1,41 +1,30 @@
-"""The second task and tasks of one's own: targets, their split, and a verifier that no string
-fools, crashes or slows down."""
+"""The second task and tasks of one's own: targets, their split, a verifier that no string fools or
+crashes, and the time that verifiers take."""
 
 import json
 import random
+import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import takes_linear_time
 
 from algorithms import grpo
-from toy_env import arithmetic, expressions, tasks
+from toy_env import arithmetic, expressions, questions, tasks
 from toy_env.expressions import Problem, extract_answer, held_out_problems, reward, sample_problems
 from toy_env.model import BASE_MODEL
 
+TERMS = {str(n) for n in range(1, 100)}
+
 
 def oracle(completion: str) -> int | None:
-    """The verifier's rule again, as a loop over single characters."""
-    start = None
-    for position, character in enumerate(completion):
-        if character == "#":
-            start = position + 1
-    if start is None:
-        return None
-    total, sign, digits, terms = 0, 1, "", 0
-    for character in completion[start:] + "+":
-        if "0123456789".find(character) >= 0:
-            digits += character
-        elif character in ("+", "-") and 1 <= len(digits) <= 2 and digits[0] != "0":
-            total += sign * (10 * int(digits[:-1] or 0) + int(digits[-1]))
-            terms += 1
-            sign, digits = (1 if character == "+" else -1), ""
-        else:
-            return None
-    return total if terms > 1 else None
+    """The verifier's rule again: terms from a list, and the value by Python itself."""
+    _, found, tail = completion.rpartition("#")
+    terms = re.split("[+-]", tail)
+    return eval(tail) if found and len(terms) > 1 and TERMS.issuperset(terms) else None
 
 
 VALUES = {
@@ -76,9 +65,18 @@ def test_verifier_on_random_strings():
     assert answered > 6_000 and accepted > 60
 
 
-@pytest.mark.parametrize("unit", ["1+", "#1+1"])
-def test_verifier_takes_linear_time(unit):
-    assert takes_linear_time(extract_answer, unit)
+UNITS = ["0", "1", " ", " . ", "1+", "#1 ", "#1+1", "1,111", "is ", "#1\n", "answer is 1\n"]
+UNITS += ["\\boxed{", "\\boxed{1"]
+
+
+@pytest.mark.parametrize("task", [arithmetic, expressions, questions])
+@pytest.mark.parametrize("unit", UNITS)
+def test_every_verifier_takes_linear_time(task, unit):
+    """Half a second for 50,000 characters. Quadratic time would be ten seconds."""
+    start = time.process_time()
+    for end in ("", "39", "x"):
+        task.extract_answer("#" + unit * (50_000 // len(unit)) + end)
+    assert time.process_time() - start < 0.5
 
 
 def test_the_split():
@@ -121,9 +119,6 @@ def test_the_task_in_the_readme_runs(my_tasks, tmp_path, train):
 def test_a_task_is_a_module(my_tasks):
     assert tasks.load_task("arithmetic").LEVELS == (1, 2, 3, 4)
     assert tasks.load_task("toy_env.expressions") is expressions
-    for name in ("algebra", "my_tasks.none"):
-        with pytest.raises(SystemExit, match=name):
-            tasks.load_task(name)
     (my_tasks / "broken.py").write_text("int('x')\n", "utf-8")
     (my_tasks / "needs.py").write_text("import not_installed\n", "utf-8")
     with pytest.raises(ValueError, match="invalid literal"):

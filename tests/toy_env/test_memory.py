@@ -67,7 +67,6 @@ def test_evaluation_draws_as_many_rows_as_memory_holds(base, machine, monkeypatc
     evaluate(*base, problems, samples=4, max_new_tokens=56)
     machine(20 * 2**20)
     evaluate(*base, problems, samples=4, max_new_tokens=56)
-    at_once = rows[1]
-    assert rows[0] == 1024 == sum(rows[1:]) and at_once < 300
+    assert rows[0] == 1024 == sum(rows[1:])
     # Keys and values of a row: 3 layers, 64 wide, a prompt of at most 16 tokens and its completion
-    assert at_once * 2 * 3 * 64 * 4 * (16 + 56) < 20 * 2**20
+    assert rows[1] * 2 * 3 * 64 * 4 * (16 + 56) < 20 * 2**20

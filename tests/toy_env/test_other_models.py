@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, BartForCausalLM, Bert
 from algorithms import grpo
 from toy_env import arithmetic, rollout
 from toy_env.evaluation import held_out
-from toy_env.model import check_tokenizer, end_ids, load_policy, turn_end
+from toy_env.model import BASE_MODEL, check_tokenizer, end_ids, load_policy, turn_end
 from toy_env.rollout import completion_logps, sample
 from toy_env.tasks import find_model
 
@@ -70,7 +70,6 @@ def test_trained(kind, sizes, save, train_on, letters, tmp_path, spy, capsys):
     rows = train_on()
     assert bool(generated) == (kind == "lfm2")
     assert len(rows) == 2 and all(row["mismatch"] < 1e-5 for row in rows)
-    assert [row["length_right"] for row in rows] == [None, None]  # none is ever right
     assert capsys.readouterr().out.count("teach nothing") == 1
     trained = AutoModelForCausalLM.from_pretrained(tmp_path / "run/checkpoint")
     assert trained.dtype == torch.float32
@@ -100,14 +99,13 @@ def test_a_folder_is_kept_as_its_whole_path(tmp_path, monkeypatch):
     """A run is then resumed from any folder. The shell leaves the ~ in --model=~/model."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "model").mkdir()
-    (tmp_path / "base").mkdir()
+    for name in ("model", "base"):
+        Path(name).mkdir()
     whole = str(tmp_path / "model")
-    for name in ("model", "./model", "~/model", whole):
+    for name in ("model", "~/model", whole):
         assert find_model(name, arithmetic) == (whole, whole)
     assert find_model("owner/model", arithmetic) == ("owner/model", "owner/model")
-    name, folder = find_model("base", arithmetic)
-    assert name == "base" and Path(folder, "model.safetensors").is_file()
+    assert find_model("base", arithmetic) == ("base", str(BASE_MODEL))
 
 
 # Refused
@@ -121,10 +119,10 @@ def test_an_adapter_alone(save, tmp_path):
         load_policy(str(tmp_path / "model"))
 
 
-def refused(train_on, tmp_path, **settings) -> str:
+def refused(train_on, tmp_path) -> str:
     """The line that ends a run before its first step."""
     with pytest.raises(SystemExit) as end:
-        train_on(**settings)
+        train_on()
     log = tmp_path / "run/metrics.jsonl"
     assert not log.exists() or not log.read_text("utf-8")
     line = str(end.value.code)
@@ -195,14 +193,11 @@ def test_an_end_token_that_an_answer_needs(end, save, train_on, tmp_path, letter
     assert f"'{end}' ends a completion" in refused(train_on, tmp_path)
 
 
-@pytest.mark.parametrize("change", ["temperature", "position"])
-def test_scores_that_are_not_those_of_the_sampler(change, train, monkeypatch):
-    """A mistake in the code, at another temperature or one position late, is refused too."""
+def test_scores_that_are_not_those_of_the_sampler(train, monkeypatch):
+    """A mistake in the code, such as another temperature, is refused too."""
 
     def score(policy, rollout, temperature, most):
-        if change == "temperature":
-            return completion_logps(policy, rollout, 1.1 * temperature, most)
-        return completion_logps(policy, rollout, temperature, most).roll(1, dims=1)
+        return completion_logps(policy, rollout, 1.1 * temperature, most)
 
     monkeypatch.setattr(grpo, "completion_logps", score)
     with pytest.raises(SystemExit):

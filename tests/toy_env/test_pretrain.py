@@ -77,10 +77,8 @@ def test_the_command(tmp_path):
     config = pretrain.Config(out_dir=str(folder), steps=2, batch_size=4)
     pretrain.main(config)
     AutoModelForCausalLM.from_pretrained(folder)
-    weights = (folder / "model.safetensors").read_bytes()
     with pytest.raises(SystemExit, match="--out_dir"):
         pretrain.main(config)
-    assert (folder / "model.safetensors").read_bytes() == weights
 
 
 def test_tokenizer_is_one_character_one_token():
@@ -98,7 +96,5 @@ def test_the_shipped_base_models_are_small_and_plain(task):
     folder = Path(base_model(load_task(task)))
     assert sum(path.stat().st_size for path in folder.iterdir()) < 3 * 1024**2
     assert {path.suffix for path in folder.iterdir()} <= {".json", ".safetensors", ".md"}
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    assert model.dtype == torch.float32
     digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     assert digest in (folder / "README.md").read_text("utf-8")  # the card is of these weights

@@ -3,11 +3,12 @@ run on it."""
 
 import json
 import random
+import shutil
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, build_tiny_model, takes_linear_time
+from conftest import ROOT, build_tiny_model
 
 from algorithms import grpo
 from toy_env.arithmetic import is_held_out
@@ -41,11 +42,6 @@ def test_numbers_are_compared_exactly():
     assert [reward(problem, text) for text in ("#0.30", f"#{0.1 + 0.2}")] == [1, 0]
 
 
-@pytest.mark.parametrize("unit", ["1", "1,111", "is ", "#1\n", " . ", "\\boxed{", "answer is 1\n"])
-def test_the_verifier_takes_linear_time(unit):
-    assert takes_linear_time(extract_answer, unit)
-
-
 # The file
 
 
@@ -68,14 +64,6 @@ SUMS = [
 
 def load(questions: str, **settings):
     return load_task(TaskConfig("questions", questions, **settings))
-
-
-def test_the_example_is_a_task():
-    task = load(EXAMPLE)
-    problems = task.held_out + task.training
-    answers = {str(one.answer) for one in problems}
-    assert len(problems) == 20 and {"4250", "1.20", "-5", "210"} <= answers
-    assert task.LEVELS == [1, 2] and len(task.held_out_problems(64)) == 3
 
 
 def test_what_is_held_out(write, capsys):
@@ -119,34 +107,25 @@ def test_a_bad_row_ends_in_a_line_that_names_it(row, write):
         load(write("bad.jsonl", [*SUMS[:2], row, *SUMS[2:]]))
 
 
-def test_settings_that_do_not_fit(write):
-    """Seen to fail: without the checks of `load_task` and of an empty half."""
+def test_nothing_to_hold_out_or_to_train_on(write):
     one = write("one.jsonl", SUMS[:1])
-    for settings, message in (
-        (TaskConfig("questions"), "FILE.jsonl"),
-        (TaskConfig("arithmetic", EXAMPLE), "--task questions"),
-        (TaskConfig("expressions", reply="#"), "--task questions"),
-        (TaskConfig("questions", reply="#"), "--questions FILE"),
-        (TaskConfig("questions", "nowhere.jsonl"), "nowhere.jsonl"),
-        (TaskConfig("questions", one), "--held_out"),
-        (TaskConfig("questions", one, held_out=one), "--held_out"),
-    ):
-        with pytest.raises(SystemExit, match=message):
-            load_task(settings)
+    for held_out in ("", one):
+        with pytest.raises(SystemExit, match="--held_out"):
+            load(one, held_out=held_out)
 
 
 # A run
 
 
-def test_a_run_on_a_file(tmp_path, letters, write, train, monkeypatch):
+def test_a_run_on_a_file(tmp_path, letters, train, monkeypatch):
     """From the shipped example. config.json names the file as one finds it from anywhere, and the
     samples say why nothing was read.
 
     Seen to fail: with the path as it was typed."""
     build_tiny_model(len(letters)).save_pretrained(tmp_path / "model")
     letters.save_pretrained(tmp_path / "model")
-    write("mine.jsonl", Path(EXAMPLE).read_text("utf-8").splitlines())
     monkeypatch.chdir(tmp_path)
+    shutil.copy(EXAMPLE, "mine.jsonl")
     train(grpo, task="questions", questions="mine.jsonl", model="model", eval_problems=64)
     saved, results = (
         json.loads(Path("run", name).read_text("utf-8")) for name in ("config.json", "results.json")

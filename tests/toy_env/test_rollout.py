@@ -18,7 +18,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from lessons.experiments.float64 import to_float64
 from toy_env import arithmetic
-from toy_env.model import encode_prompts, end_ids, model_prompts
+from toy_env.model import encode_prompts, model_prompts
 from toy_env.rollout import MOST_PADDING, Rollout, completion_logps, passes, sample
 
 PROMPTS = ["1+1?", "29+46-36?", "5-5?", "12+34-5+6-7?"]  # different lengths: left padding
@@ -111,25 +111,18 @@ def test_other_architectures(family, tokenizer):
 # Passes
 
 
-@pytest.fixture(scope="module")
-def ragged(base):
-    """160 completions of the shipped base, most with 4 tokens and a few with 50."""
-    return draw(*base, group_size=40, max_new_tokens=56)
-
-
-@pytest.mark.parametrize("budget", [1, 200, 1_000_000])
-def test_passes(ragged, budget):
-    """They hold every row once, the longest first, within the budget and with little padding."""
-    lengths = ragged.prompt_mask.sum(dim=1) + ragged.mask.sum(dim=1)
-    parts = passes(lengths.tolist(), budget, MOST_PADDING)
-    assert sorted(sum(parts, [])) == list(range(len(ragged)))
-    assert torch.equal(lengths[sum(parts, [])], lengths.sort(descending=True).values)
-    tokens = [len(part) * int(lengths[part].max()) for part in parts]
-    for part, padded in zip(parts, tokens):
-        assert padded <= budget or len(part) == 1
-        assert padded - lengths[part].sum() <= MOST_PADDING
-    if budget > 200:
-        assert len(parts) < 8 and sum(tokens) < 1.3 * lengths.sum()
+@pytest.mark.parametrize("budget, most", [(1, 160), (200, 14), (1_000_000, 3)])
+def test_passes(budget, most):
+    """A few hold every row once, the longest first, within the budget and with little padding."""
+    lengths = [8 + n % 7 + 40 * (n % 10 == 0) for n in range(160)]  # every tenth is long
+    parts = passes(lengths, budget, MOST_PADDING)
+    assert sorted(sum(parts, [])) == [*range(160)]
+    widths = [[lengths[row] for row in part] for part in parts]
+    assert sum(widths, []) == sorted(lengths, reverse=True) and len(parts) <= most
+    for part in widths:
+        tokens = len(part) * part[0]
+        assert tokens <= budget or len(part) == 1
+        assert tokens - sum(part) <= MOST_PADDING
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
@@ -156,22 +149,19 @@ def test_an_id_without_a_token(tiny, tokenizer):
 
 
 def test_the_mask_ends_with_the_first_end_token(tiny, tokenizer):
-    """The tokenizer's, or one that generation_config names. Draws stay the same."""
-    four, seven = tokenizer.convert_tokens_to_ids(["4", "7"])
-    whole = draw(tiny, tokenizer, ["1+1?"], group_size=64, max_new_tokens=1)
-    tiny.generation_config.eos_token_id = [four, seven]
-    assert end_ids(tiny, tokenizer).tolist() == sorted([tokenizer.eos_token_id, four, seven])
-    first = draw(tiny, tokenizer, ["1+1?"], group_size=64, max_new_tokens=1)
-    assert torch.equal(first.completion_ids, whole.completion_ids)
-    cut = draw(tiny, tokenizer, group_size=64, max_new_tokens=9)
-    ends, seen = {tokenizer.eos_token_id, four, seven}, set()
-    for ids, mask, truncated in zip(cut.completion_ids, cut.mask, cut.truncated):
+    """The tokenizer's, which is PAD in many models, or one that generation_config names."""
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.pad_token = "<eos>"
+    ends, seen = {*tokenizer.convert_tokens_to_ids(["<eos>", "4", "7"])}, set()
+    tiny.generation_config.eos_token_id = [*ends]
+    rollout = draw(tiny, tokenizer, group_size=64, max_new_tokens=9)
+    for ids, mask, truncated in zip(rollout.completion_ids, rollout.mask, rollout.truncated):
         *inside, last = ids[: mask.sum()].tolist()
         assert mask[: len(inside) + 1].all()
         assert not ends & set(inside) and (last in ends) == (not truncated)
         seen.add(last)
     assert ends <= seen
-    torch.testing.assert_close(completion_logps(tiny, cut, 1.0), cut.old_logps)
+    torch.testing.assert_close(completion_logps(tiny, rollout, 1.0), rollout.old_logps)
 
 
 def test_sampling_with_generate(tiny, tokenizer, monkeypatch):
@@ -187,17 +177,6 @@ def test_sampling_with_generate(tiny, tokenizer, monkeypatch):
         assert sampled == pytest.approx(truth, abs=1e-5)
     assert rollout.truncated.any() and not rollout.truncated.all()
     assert draw(tiny, tokenizer, temperature=0).texts == greedy.texts
-
-
-def test_mask_does_not_depend_on_the_pad_token(tiny, tokenizer):
-    """Where PAD is EOS, as in many models, it still ends with the first EOS."""
-    pad_is_eos = copy.deepcopy(tokenizer)
-    pad_is_eos.pad_token = "<eos>"
-    rollout, other = draw(tiny, tokenizer, group_size=16), draw(tiny, pad_is_eos, group_size=16)
-    assert torch.equal(rollout.mask, other.mask) and rollout.texts == other.texts
-    torch.testing.assert_close(rollout.old_logps, other.old_logps)
-    scored = (completion_logps(tiny, x, 1.0) for x in (rollout, other))
-    torch.testing.assert_close(*scored)
 
 
 @pytest.mark.parametrize("max_tokens_per_pass", [1, 40])
@@ -253,26 +232,23 @@ def test_sampling_waits_for_the_device_once_a_token(tokenizer, layers):
 
 
 def test_prompts(tokenizer, letters):
-    """Of the base model; of a language model, with the task's instruction; and of a chat model, in
-    its template with thinking switched off. All are padded on the left."""
+    """Of the base model, padded on the left; of a language model, with the task's instruction; and
+    of a chat model, in its template with thinking switched off."""
     ids, mask = encode_prompts(tokenizer, PROMPTS)
     assert tokenizer.decode(ids[0][mask[0]]) == "<bos>1+1?"
-    assert mask.dtype == torch.bool
     assert not mask[0, 0] and mask[:, -1].all()
 
-    problems = [SimpleNamespace(prompt=prompt) for prompt in ("1+1?", "29+46-36?")]
-    ids, mask = encode_prompts(letters, model_prompts(letters, problems[:1], arithmetic))
-    assert letters.decode(ids[0]) == f"<bos>{arithmetic.INSTRUCTION}\n1+1?"
-    problems[0].reply = "="
-
+    problems = [SimpleNamespace(prompt="1+1?", reply="="), SimpleNamespace(prompt="29+46-36?")]
+    one, two = (f"{arithmetic.INSTRUCTION}\n{problem.prompt}" for problem in problems)
+    assert model_prompts(letters, problems, arithmetic) == [f"{one}=", two]
     letters.chat_template = (
         "{{ bos_token }}{% for m in messages %}<user>{{ m['content'] }}{% endfor %}"
         "{% if add_generation_prompt %}<assistant>{% endif %}"
         "{% if enable_thinking is undefined or enable_thinking %}Let me think{% endif %}"
         "{% if thinking is undefined or thinking %}Hmm{% endif %}"
     )
-    ids, mask = encode_prompts(letters, model_prompts(letters, problems, arithmetic))
-    text = f"<bos><user>{arithmetic.INSTRUCTION}\n29+46-36?<assistant>"
-    assert letters.decode(ids[1]) == text
-    assert letters.decode(ids[0][mask[0]]).endswith("1+1?<assistant>=")
-    assert not mask[0, 0] and mask[1].all()  # this tokenizer pads on the right by default
+    prompts = model_prompts(letters, problems, arithmetic)
+    assert prompts == [f"<bos><user>{one}<assistant>=", f"<bos><user>{two}<assistant>"]
+    ids, mask = encode_prompts(letters, prompts)
+    assert letters.decode(ids[1]) == prompts[1]  # with one BOS
+    assert not mask[0, 0]  # though this tokenizer pads on the right by default
