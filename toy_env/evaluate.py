@@ -11,7 +11,7 @@ from math import comb
 
 import numpy as np
 
-from toy_env.evaluation import held_out, held_out_report, report_table
+from toy_env.evaluation import held_out, held_out_report, report_samples, report_table
 from toy_env.model import check_tokenizer, load_policy, pick_device
 from toy_env.run import Levels, parse
 from toy_env.tasks import TaskConfig, find_model, load_task
@@ -68,6 +68,7 @@ def main(config: Config) -> None:
     problems = held_out(task, config.eval_problems, config.levels)
     policy, tokenizer = load_policy(model, pick_device(config.device))
     check_tokenizer(policy, tokenizer, problems, task)
+    print(f"{len(problems)} problems, {config.samples} completions of each, and a greedy one\n")
     report, sampled = held_out_report(
         policy,
         tokenizer,
@@ -77,7 +78,7 @@ def main(config: Config) -> None:
         max_new_tokens=config.max_new_tokens,
         temperature=config.temperature,
     )
-    print(report_table(report))
+    print(f"{report_samples(report)}\n\n{report_table(report)}")
     print(f"\n{'k':>6}{'pass@k':>12}{'majority@k':>12}")
     votes = [[task.extract_answer(text) for text in row] for row in sampled.texts]
     for k in (2**i for i in range(config.samples.bit_length())):

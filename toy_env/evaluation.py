@@ -125,7 +125,9 @@ def held_out_report(
             if not sampled.correct[row, 0]:
                 only_one = task.reward(problem, f"#{problem.answer}") == 1
                 verdict = f"wrong, {problem.answer} expected" if only_one else "wrong"
-                if hasattr(task, "NO_ANSWER") and task.extract_answer(text) is None:
+                if sampled.rollout.truncated[row * sampling["samples"]]:
+                    verdict = "wrong, cut at the length limit"
+                elif hasattr(task, "NO_ANSWER") and task.extract_answer(text) is None:
                     verdict = f"wrong: {task.NO_ANSWER}"
             completions.append({"prompt": problem.prompt, "completion": text, "verdict": verdict})
     report = {
@@ -139,12 +141,15 @@ def held_out_report(
     return report, sampled
 
 
-def report_samples(report: dict, when: str) -> str:
-    """The completions of a report, one per line: the problem, the completion, of a long one its
-    end, and the verdict."""
-    lines = [f"Held-out problems {when} training, one sample each"]
+def report_samples(report: dict, when: str = "") -> str:
+    """The completions of a report, one per line: the problem, the completion, the middle of a long
+    one left out, and the verdict."""
+    lines = [f"Held-out problems{when}, one sample each"]
     for row in report["completions"]:
-        shown = repr(row["completion"][-70:])[1:-1]  # without control characters
+        text = row["completion"]
+        if len(text) > 70:
+            text = f"{text[:30]} [...] {text[-34:]}"
+        shown = repr(text)[1:-1]  # without control characters
         lines.append(f"  {row['prompt']:<17} {shown}   ({row['verdict']})")
     return "\n".join(lines)
 

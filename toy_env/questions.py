@@ -71,10 +71,12 @@ def reward(problem: Problem, completion: str) -> float:
 
 def read_file(path: str, reply: str) -> list[Problem]:
     """The problems of a file, each once. Raises SystemExit that names the line of a bad row."""
-    if not Path(path).is_file():
-        raise SystemExit(f"no file {path!r}; give --questions FILE.jsonl")
+    try:
+        lines = Path(path).read_text("utf-8-sig").rstrip().split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SystemExit(f"give --questions FILE.jsonl, in UTF-8 ({path}: {error})") from None
     problems = {}
-    for number, line in enumerate(Path(path).read_text("utf-8-sig").rstrip().split("\n"), 1):
+    for number, line in enumerate(lines, 1):
         try:  # numbers as they are written: a float would round them
             row = json.loads(line, parse_int=str, parse_float=str)
             question, answer = row["question"].strip(), extract_answer(str(row["answer"]))

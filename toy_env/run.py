@@ -78,40 +78,20 @@ def parse(config_class: type, description: str | None):
     """Parse the command line. With --resume, the run's own settings are the defaults."""
     with suppress(AttributeError):  # a notebook's stdout has no encoding to fail
         sys.stdout.reconfigure(errors="backslashreplace")
-    if {"-h", "--help"} & {*sys.argv} and description:  # tyro would tear its lines apart
-        for part in description.rstrip().split("\n\n"):
-            filled = textwrap.fill(part, 80, break_on_hyphens=False)
-            print(part if part.startswith(" ") else filled, end="\n\n")
-    config = read_flags(config_class)
+    config, unknown = read_flags(config_class, description)
     if isinstance(config, RunConfig) and config.resume:
         path = Path(config.run_dir, "config.json").expanduser()
         saved = json.loads(path.read_text("utf-8")) if config.run_dir and path.is_file() else {}
         if saved.pop("script", "") != Path(sys.argv[0]).stem:
             raise SystemExit(f"no run of this script to resume in --run_dir {config.run_dir!r}")
         before = config_class(**saved)
-        config = read_flags(config_class, default=before)
-        for name in AS_BEFORE:
-            if getattr(config, name) != getattr(before, name):
+        config, unknown = read_flags(config_class, description, default=before)
+        for name, value in vars(config).items():
+            old = getattr(before, name)
+            if value != old and name in AS_BEFORE:
                 raise SystemExit(f"a resumed run keeps its --{name}; begin another run instead")
-    for name, value in vars(config).items():
-        least = LEAST.get(name, 0)
-        if isinstance(value, int | float) and not least <= value < math.inf:
-            raise SystemExit(f"--{name} must be {least} or more, not {value}")
-    return config
-
-
-def read_flags(config_class: type, **default):
-    """Read the command line with tyro. A mistake, which tyro explains in a box, ends in a line."""
-    box = io.StringIO()
-    style = {"description": "", "use_underscores": True, "return_unknown_args": True}
-    try:
-        with redirect_stderr(box):
-            config, unknown = tyro.cli(config_class, **style, **default)
-    except SystemExit as end:
-        if end.code == 0:  # after --help
-            raise
-        reason = re.split("[─-]{3,}", box.getvalue())[1]
-        raise SystemExit(" ".join(reason.strip("╮").replace("│", " ").split())) from None
+            if value != old and name not in ("resume", "run_dir"):
+                print(f"from here on --{name} is {value}, no longer {old}")
     if unknown:
         flag = unknown[0].partition("=")[0]
         typed = flag.lstrip("-").replace("-", "_")
@@ -120,7 +100,30 @@ def read_flags(config_class: type, **default):
         likely += difflib.get_close_matches(typed, vars(config))
         hint = f"; did you mean --{likely[0]}?" if likely else ""
         raise SystemExit(f"there is no {flag}{hint} (--help lists all)")
+    for name, value in vars(config).items():
+        least = LEAST.get(name, 0)
+        if isinstance(value, int | float) and not least <= value < math.inf:
+            raise SystemExit(f"--{name} must be {least} or more, not {value}")
     return config
+
+
+def read_flags(config_class: type, description: str | None, **default):
+    """Read the command line with tyro. Returns the settings, and flags that are unknown. A mistake,
+    which tyro explains in a box, ends in a line."""
+    if {"-h", "--help"} & {*sys.argv} and description:  # tyro would tear its lines apart
+        for part in description.rstrip().split("\n\n"):
+            filled = textwrap.fill(part, 80, break_on_hyphens=False)
+            print(part if part.startswith(" ") else filled, end="\n\n")
+    box = io.StringIO()
+    style = {"description": "", "use_underscores": True, "return_unknown_args": True}
+    try:
+        with redirect_stderr(box):
+            return tyro.cli(config_class, **style, **default)
+    except SystemExit as end:
+        if end.code == 0:  # after --help
+            raise
+        reason = re.split("[─-]{3,}", box.getvalue())[1]
+        raise SystemExit(" ".join(reason.strip("╮").replace("│", " ").split())) from None
 
 
 def run_script(train, config_class: type, description: str | None) -> None:
@@ -206,7 +209,7 @@ class Run:
         print(f"{self.name} on {self.device}, {fitting}, folder {self.path}\n")
         if not resumed:
             self.before, _ = held_out_report(self.policy, tokenizer, self.problems, **self.sampling)
-            print(report_samples(self.before, "before"), end="\n\n")
+            print(report_samples(self.before, " before training"), end="\n\n")
         self.write_rows(self.rows, "w")  # drops those logged after the last save
         self.bar = tqdm(
             desc=self.name,
@@ -284,6 +287,8 @@ class Run:
         after, _ = held_out_report(self.policy, self.tokenizer, self.problems, **self.sampling)
         results = {"before": self.before, "after": after}
         (self.path / "results.json").write_text(json.dumps(results, indent=1), "utf-8")
-        print(f"\n{report_samples(after, 'after')}\n\n{report_table(self.before, after)}\n")
+        print(
+            f"\n{report_samples(after, ' after training')}\n\n{report_table(self.before, after)}\n"
+        )
         print(f"See curves.png, metrics.jsonl, results.json and checkpoint in {self.path}")
         return results

@@ -12,7 +12,8 @@ makes a run at a time; on a GPU, or with another --model, there is one at a time
 The same command goes on where it stopped, and more --seeds add to those that are done. After a
 change to a script, only its own runs are made again. A change to a module that it imports goes
 unnoticed: then give another --run_dir. A script can import the files beside it; if both import a
-file of one name from different folders, rename one of the two.
+file of one name from different folders, rename one of the two. A duel at one learning rate says
+nothing about others.
 """
 
 import json
@@ -24,7 +25,6 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-import tyro
 from matplotlib.figure import Figure
 from tyro.conf import Positional
 
@@ -34,7 +34,7 @@ from lessons.experiments.harness.paired import difference, seeds_needed
 from lessons.experiments.harness.pool import in_parallel, silence
 from toy_env.model import pick_device
 from toy_env.plots import BLUE, ORANGE
-from toy_env.run import parse
+from toy_env.run import parse, read_flags
 
 ALGORITHMS = Path(__file__).parents[2] / "algorithms"
 NUMBERS = {"sampled": 3, "greedy": 3, "length": 1, "completions": 0}  # and their digits
@@ -147,7 +147,7 @@ def table(runs: list[list[dict]]) -> str:
 def verdict(runs: list[list[dict]], kind: str) -> str:
     """The paired difference of A and B at the end, and what it decides."""
     gap = difference(*([run["after"][kind] for run in of_arm] for of_arm in runs))
-    said = f"{kind}: A − B is {change(gap)} points"
+    said = f"Accuracy at the end, {kind}: A − B is {change(gap)} points"
     if not gap["interval"]:
         return f"{said}, without an interval: one seed, or the same difference on all."
     low, high = gap["interval"]
@@ -155,7 +155,8 @@ def verdict(runs: list[list[dict]], kind: str) -> str:
     if low <= 0 <= high:
         decided = "undecided, because the interval holds 0"
     needed = f"about {seeds_needed(gap['sd'], 0.01):,} seeds, by the spread of these"
-    return f"{said}: {decided}.\n    One point would show in 80 % of repetitions with {needed}."
+    said += f" (paired by seed, with the 95 % t interval): {decided}."
+    return f"{said}\n    One point would show in 80 % of repetitions with {needed}."
 
 
 def draw(names: list[str], runs: list[list[dict]], path: Path) -> None:
@@ -165,7 +166,8 @@ def draw(names: list[str], runs: list[list[dict]], path: Path) -> None:
         for name, of_arm, color in zip(names, runs, (BLUE, ORANGE)):
             x, y = np.array([run["curves"][panel] for run in of_arm]).T  # (points, seeds) each
             axis.plot(x, y, color=color, linewidth=0.7, alpha=0.5)
-            axis.plot(x[:, 0], y.mean(axis=1), color=color, linewidth=2, label=name)
+            axis.plot(x[:, 0], y.mean(axis=1), ".-", color=color, linewidth=2, label=name)
+        axis.xaxis.get_major_locator().set_params(integer=True)
         tidy(axis, heading, "step")
     finish(figure, path)
 
@@ -173,9 +175,7 @@ def draw(names: list[str], runs: list[list[dict]], path: Path) -> None:
 def main() -> None:
     """Print the settings that differ, make the runs that are missing, print the report and draw the
     curves."""
-    config, flags = tyro.cli(
-        Config, description=__doc__, return_unknown_args=True, use_underscores=True
-    )
+    config, flags = read_flags(Config, __doc__)
     if config.seeds < 1:
         raise SystemExit("--seeds must be 1 or more")
     arms = [read(typed, flags) for typed in config.scripts]
