@@ -125,10 +125,10 @@ def held_out_report(
             if not sampled.correct[row, 0]:
                 only_one = task.reward(problem, f"#{problem.answer}") == 1
                 verdict = f"wrong, {problem.answer} expected" if only_one else "wrong"
-                if sampled.rollout.truncated[row * sampling["samples"]]:
-                    verdict = "wrong, cut at the length limit"
-                elif hasattr(task, "NO_ANSWER") and task.extract_answer(text) is None:
+                if hasattr(task, "NO_ANSWER") and task.extract_answer(text) is None:
                     verdict = f"wrong: {task.NO_ANSWER}"
+                if sampled.rollout.truncated[row * sampling["samples"]]:
+                    verdict += "; cut at the length limit"
             completions.append({"prompt": problem.prompt, "completion": text, "verdict": verdict})
     report = {
         "samples": sampling["samples"],

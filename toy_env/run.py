@@ -86,12 +86,13 @@ def parse(config_class: type, description: str | None):
             raise SystemExit(f"no run of this script to resume in --run_dir {config.run_dir!r}")
         before = config_class(**saved)
         config, unknown = read_flags(config_class, description, default=before)
-        for name, value in vars(config).items():
-            old = getattr(before, name)
-            if value != old and name in AS_BEFORE:
+        old, new = vars(before), vars(config)
+        changed = [name for name in old if new[name] != old[name]]
+        for name in changed:
+            if name in AS_BEFORE:
                 raise SystemExit(f"a resumed run keeps its --{name}; begin another run instead")
-            if value != old and name not in ("resume", "run_dir"):
-                print(f"from here on --{name} is {value}, no longer {old}")
+        for name in {*changed} - {"resume", "run_dir"}:
+            print(f"from here on --{name} is {new[name]}, no longer {old[name]}")
     if unknown:
         flag = unknown[0].partition("=")[0]
         typed = flag.lstrip("-").replace("-", "_")
