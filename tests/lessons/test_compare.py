@@ -12,9 +12,8 @@ from conftest import ROOT
 from test_grid import one_by_one, with_stats
 from test_staleness import batch
 
-from algorithms import dapo, dr_grpo, grpo
+from algorithms import dapo, grpo
 from lessons.experiments import (
-    baselines,
     baselines_tables,
     bench_speed,
     compare,
@@ -80,18 +79,6 @@ def test_the_ablation_starts_at_grpo_and_ends_at_dapo(rows_of):
         assert mine["update_norm"] == pytest.approx(theirs["update_norm"], rel=1e-3)
     assert dapo.policy_loss.__module__ == "algorithms.dapo" and not last.replaced  # put back
     assert vars(dapo.Config()).items() >= {name: last.settings[name] for name in change}.items()
-
-
-@pytest.mark.slow
-def test_both_changes_to_grpo_make_dr_grpo(monkeypatch, rows_of):
-    """One function of dr_grpo.py is put in by the comparison, the other one here."""
-    theirs = rows_of("dr_grpo")
-    alone = rows_of("grpo", "compute_advantages")
-    monkeypatch.setattr(grpo, "policy_loss", dr_grpo.policy_loss)
-    both = rows_of("grpo", "compute_advantages")
-    for one, two, dr in zip(alone, both, theirs):
-        assert two["grad_norm"] == pytest.approx(dr["grad_norm"], rel=1e-5)
-        assert one["grad_norm"] != pytest.approx(dr["grad_norm"], rel=0.05)
 
 
 @pytest.mark.slow
@@ -187,17 +174,6 @@ def test_the_pages_show_the_committed_numbers():
             assert grid.into_page(text, places) == text
 
 
-@with_stats
-def test_the_committed_comparisons_are_those_of_the_committed_seeds():
-    results = compare_tables.load()
-    del results["sampling"]
-    for name, numbers in results.items():
-        again = compare_tables.compared(name, numbers["arms"])["comparisons"]
-        for mine, theirs in zip(again, numbers["comparisons"], strict=True):
-            assert mine["difference"] == pytest.approx(theirs["difference"], rel=0.01, abs=2.5e-4)
-            assert mine["p_holm"] == pytest.approx(theirs["p_holm"], rel=0.05, abs=1e-3)
-
-
 def points(comparison: dict, scale: float) -> str:
     """A difference with its interval as the text of the page has it: "2.8 [2.3, 3.3]"."""
     mean, low, high = (scale * x for x in (comparison["difference"], *comparison["interval"]))
@@ -223,15 +199,9 @@ def test_every_interval_in_the_text_is_that_of_a_comparison():
 
 
 def test_the_conclusions_of_the_pages_follow_from_the_comparisons():
+    """The arms that end elsewhere than what they are compared with, and what the ladder's page says
+    of the KL and of sampling again."""
     results = compare_tables.load()
-    different = {
-        experiment: {
-            (c["arm"], c["number"])
-            for c in results[experiment]["comparisons"]
-            if c["p_holm"] < paired.LEVEL
-        }
-        for experiment in results
-    }
     at_budget = {
         "shared": {"REINFORCE", "DAPO"},
         "no_kl": {"DAPO", "MaxRL", "GSPO", "CISPO"},
@@ -241,31 +211,15 @@ def test_the_conclusions_of_the_pages_follow_from_the_comparisons():
         "batch_sigma": {"÷ σ of the batch", "with KL"},
     }
     for experiment, arms in at_budget.items():
-        assert {arm for arm, number in different[experiment] if number == "at_budget"} == arms
-    assert ("GRPO, constant length", "length_wrong") not in different["pieces"]
-    predicted = (0.01, 0.03), (-0.015, 0), (-0.01, 0.01), (-0.01, 0.01)  # all held, and this:
-    for (low, high), gap in zip(predicted, results["batch_sigma"]["comparisons"]):
-        assert low <= gap["difference"] <= high
-
-    def seeds(experiment: str, arm: str) -> np.ndarray:
-        return np.array(results[experiment]["arms"][arm]["at_budget"]["seeds"])
-
-    dr, over, _, dr_no_kl, over_no_kl, *_ = (
-        seeds("batch_sigma", arm) for arm in results["batch_sigma"]["arms"]
+        comparisons = [c for c in results[experiment]["comparisons"] if c["number"] == "at_budget"]
+        assert {c["arm"] for c in comparisons if c["p_holm"] < paired.LEVEL} == arms
+    with_kl, without = (
+        results[name]["arms"]["GRPO"]["at_budget"]["mean"] for name in ("shared", "no_kl")
     )
-    assert ((over - dr) > (over_no_kl - dr_no_kl)).all()
-    costs = (seeds("no_kl", "GRPO") - seeds("shared", "GRPO")).mean()
     gain = results["ablation"]["comparisons"][-1]["difference"]
     ladder = " ".join((ROOT / "algorithms/README.md").read_text("utf-8").split())
-    assert f"costs {100 * costs:.1f} points" in ladder
+    assert f"costs {100 * (without - with_kl):.1f} points" in ladder
     assert f"worth {100 * gain:.1f} points" in ladder
-    without_kl = results["no_kl"]["arms"]
-    assert max(without_kl, key=lambda arm: seeds("no_kl", arm).mean()) == "GRPO"
-    runs = grid.load_runs(baselines.RESULTS)
-    for G in baselines.SIGN_SIZES:
-        both = ({"advantage": name, "G": G, "steps": 60} for name in ("2R − 1", "R − mean"))
-        ends = [[run["end"] for run in grid.select(runs, arm | {"minibatches": 4})] for arm in both]
-        assert np.mean(ends[0]) > np.mean(ends[1])
 
 
 @pytest.mark.slow
