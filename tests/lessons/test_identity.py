@@ -87,11 +87,6 @@ def test_weights_in_closed_form(G):
         np.testing.assert_allclose(identity.weight("GRPO", p, G), np.sqrt(G - 1) + bias)
 
 
-def test_the_limit_of_the_weight_is_the_slope_of_2_arcsin_sqrt_p():
-    limit = (np.arcsin(np.sqrt(0.2 + 1e-5)) - np.arcsin(np.sqrt(0.2 - 1e-5))) / 1e-5
-    assert identity.weight_limit(0.2) == pytest.approx(limit, rel=1e-6)
-
-
 @pytest.mark.parametrize("rule", identity.RULES)
 def test_objectives_have_the_weights_as_derivatives(rule):
     for G in (2, 5, 9):
