@@ -119,22 +119,24 @@ def test_the_verifier_and_the_problems_are_those_of_the_task(console):
 
 # PPO's critic has a stand-in there.
 @pytest.mark.parametrize("name", [name for name in SCRIPTS if name != "PPO"])
-def test_pushes_are_the_gradient_of_the_script(console, name):
-    """The weight of each token, at ratio 1 and without a KL, against autograd through
-    compute_advantages and policy_loss. (test_page_training.py has other ratios, and the KL.)"""
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 1.25, 10.0])
+def test_pushes_are_the_gradient_of_the_script(console, name, ratio):
+    """The weight of each token, without a KL, against autograd through compute_advantages and
+    policy_loss."""
     script, verdicts, lengths = SCRIPTS[name], [1, 0, 0, 1], [2, 5, 56, 30]
     config, rewards = script.Config(), torch.tensor([verdicts]).double()
     mask = torch.arange(56) < torch.tensor(lengths)[:, None]
     if name in WITH_RETRIES:
         rewards = 2 * rewards - 1 + script.overlong_penalty(mask=mask, config=config)
-    logps = torch.zeros(4, 56).double().requires_grad_()
-    inputs = dict.fromkeys(("old_logps", "ref_logps"), logps.detach()) | {"mask": mask}
+    logps = torch.full((4, 56), np.log(ratio)).requires_grad_()
+    inputs = {"old_logps": 0 * logps.detach(), "ref_logps": logps.detach(), "mask": mask}
     inputs["advantages"] = script.compute_advantages(rewards=rewards).view(-1, 1)
     taken = {key: inputs[key] for key in inputs if key in script.policy_loss.__annotations__}
     script.policy_loss(logps=logps, **taken, config=config).backward()
     group = [{"reward": R, "ids": [0] * n} for R, n in zip(verdicts, lengths)]
-    push = "([name, group]) => pushes(ALGORITHMS[name], group).flatMap((row) => row.tokens)"
-    weights = console.evaluate(push, [name, group])
+    push = """([name, group, ratio]) =>
+        pushes(ALGORITHMS[name], group, ratio).flatMap((row) => row.tokens)"""
+    weights = console.evaluate(push, [name, group, ratio])
     assert weights == pytest.approx((-logps.grad[mask]).tolist(), abs=1e-6)
 
 
