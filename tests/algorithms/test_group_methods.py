@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 import torch
-from conftest import build_tiny_model
+from conftest import build_tiny_model, policy_loss
 from enumeration import as_rollout, every_completion, flat_gradient, probability
 from torch.nn.functional import pad
 
@@ -33,13 +33,12 @@ def loss_of(script, logps, *, old_logps=None, ref_logps=None, advantages, mask, 
     """The script's policy_loss: by default on-policy, without KL, and for GSPO with DAPO's clip."""
     if script is gspo:
         settings = {"clip_eps_low": 0.2, "clip_eps_high": 0.28} | settings
-    inputs = {"logps": logps, "mask": mask}
-    if script is not reinforce:
-        inputs["old_logps"] = logps.detach() if old_logps is None else old_logps
     if script in WITH_KL:
         settings = {"kl_coef": 0.0} | settings
-        inputs["ref_logps"] = logps.detach() if ref_logps is None else ref_logps
-    return script.policy_loss(**inputs, advantages=advantages, config=script.Config(**settings))
+    inputs = {"logps": logps, "advantages": advantages, "mask": mask}
+    inputs["old_logps"] = logps.detach() if old_logps is None else old_logps
+    inputs["ref_logps"] = logps.detach() if ref_logps is None else ref_logps
+    return policy_loss(script, **inputs, config=script.Config(**settings))
 
 
 def loss_and_gradient(script, logps, **inputs) -> tuple[float, torch.Tensor]:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import torch
-from conftest import value_of
+from conftest import policy_loss, value_of
 
 from algorithms import dapo, dr_grpo, grpo
 from lessons.page import build
@@ -131,8 +131,7 @@ def test_pushes_are_the_gradient_of_the_script(console, name, ratio):
     logps = torch.full((4, 56), np.log(ratio)).requires_grad_()
     inputs = {"old_logps": 0 * logps.detach(), "ref_logps": logps.detach(), "mask": mask}
     inputs["advantages"] = script.compute_advantages(rewards=rewards).view(-1, 1)
-    taken = {key: inputs[key] for key in inputs if key in script.policy_loss.__annotations__}
-    script.policy_loss(logps=logps, **taken, config=config).backward()
+    policy_loss(script, logps=logps, **inputs, config=config).backward()
     group = [{"reward": R, "ids": [0] * n} for R, n in zip(verdicts, lengths)]
     push = """([name, group, ratio]) =>
         pushes(ALGORITHMS[name], group, ratio).flatMap((row) => row.tokens)"""
