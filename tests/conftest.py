@@ -132,6 +132,12 @@ def python(*argv, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess:
     )
 
 
+def policy_loss(script: ModuleType, **inputs):
+    """A script's policy_loss, which is given those of the inputs that it takes."""
+    names = script.policy_loss.__annotations__
+    return script.policy_loss(**{name: value for name, value in inputs.items() if name in names})
+
+
 def watch(patch: pytest.MonkeyPatch, owner, name: str) -> list[SimpleNamespace]:
     """A list that grows with every call of owner.name. An entry holds the positional arguments as
     `args`, the keyword arguments under their names, and `result`."""

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ROOT, policy_loss
 from test_ladder import SCRIPTS, source, tags
 
 from lessons.page import build
@@ -66,9 +66,9 @@ def test_the_table_is_true_of_the_script(name):
         )
         assert row["silent"] == moves
     logps = torch.full((2, 3), -1.0, requires_grad=True)
-    others = {"old_logps", "ref_logps"} & script.policy_loss.__annotations__.keys()
-    others = dict.fromkeys(others, logps.detach()) | {"advantages": torch.full((2, 1), -1.0)}
-    script.policy_loss(logps=logps, mask=mask, config=config, **others).backward()
+    inputs = dict.fromkeys(("old_logps", "ref_logps"), logps.detach())
+    inputs |= {"advantages": torch.full((2, 1), -1.0), "mask": mask, "config": config}
+    policy_loss(script, logps=logps, **inputs).backward()
     divisors = torch.tensor(DIVISORS[row["divisor $D$"]])[:, None]
     torch.testing.assert_close(logps.grad, mask / divisors)
 

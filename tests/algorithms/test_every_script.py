@@ -189,26 +189,21 @@ def test_a_row_of_the_log_sums_up_its_updates(run):
 
 
 def test_the_log_counts_what_the_clip_stopped(run):
-    """`clipped_up`, `clipped_down` and `ratio_deviation` of each minibatch are counted again, token
-    by token. In GSPO a clipped completion counts with all its tokens; CISPO caps weights upwards
-    only."""
-    eps = getattr(run.config, "clip_eps", 1)
+    """The tokens of each minibatch that this script's clip stops are counted again. In GSPO a
+    clipped completion counts with all its tokens; CISPO caps weights upwards only. Broken on
+    purpose: the two ends exchanged in dapo, gspo counting tokens by their own ratio."""
+    eps, ups = getattr(run.config, "clip_eps", 1), 0
     low = 1 - getattr(run.config, "clip_eps_low", eps)
     high = getattr(run.config, "max_ratio", 1 + getattr(run.config, "clip_eps_high", eps))
-    ups = 0
     for inputs, call in zip(run.losses, run.metrics):
-        mask = inputs.mask
-        log_ratio = (inputs.logps - inputs.old_logps).detach()
+        columns = {name: getattr(inputs, name) for name in ("logps", "old_logps", "mask")}
+        ratio = (inputs.logps - inputs.old_logps).exp()
         if hasattr(run.script, "sequence_ratio"):
-            mean = torch.stack([row[kept].mean() for row, kept in zip(log_ratio, mask)])
-            log_ratio = mean.unsqueeze(1).expand_as(mask)
-        ratio, A = log_ratio.exp()[mask], inputs.advantages.expand_as(log_ratio)[mask]
-        expected = {
-            "clipped_up": ((A > 0) & (ratio > high)).double().mean(),
-            "clipped_down": ((A < 0) & (ratio < low)).double().mean(),
-            "ratio_deviation": (ratio - 1).abs().max(),
-        }
-        for name, value in expected.items():
-            assert call.result[name].item() == pytest.approx(value.item(), abs=1e-5), name
-        ups += expected["clipped_up"]
+            ratio = run.script.sequence_ratio(**columns).expand_as(ratio)
+        up = (inputs.advantages > 0) & (ratio > high) & inputs.mask
+        down = (inputs.advantages < 0) & (ratio < low) & inputs.mask
+        for name, stopped in (("clipped_up", up), ("clipped_down", down)):
+            share = stopped.sum() / inputs.mask.sum()
+            assert call.result[name].item() == pytest.approx(share.item(), abs=1e-5), name
+        ups += up.sum()
     assert ups > 0 or not run.metrics

@@ -9,16 +9,14 @@ from itertools import product
 
 import pytest
 import torch
-from conftest import build_tiny_model
+from conftest import build_tiny_model, policy_loss
 from enumeration import as_rollout, every_completion, flat_gradient, probability
 from torch.nn.functional import pad
 
 from algorithms import batch_sigma, cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, reinforce, rloo
 from lessons import identity
 from lessons.experiments.float64 import to_float64
-from toy_env.arithmetic import held_out_problems, reward
-from toy_env.model import load_policy
-from toy_env.rollout import completion_logps, sample
+from toy_env.rollout import completion_logps
 from toy_env.run import Run
 
 GROUP_METHODS = [grpo, dr_grpo, dapo, rloo, maxrl, batch_sigma, gspo, cispo]
@@ -35,13 +33,12 @@ def loss_of(script, logps, *, old_logps=None, ref_logps=None, advantages, mask, 
     """The script's policy_loss: by default on-policy, without KL, and for GSPO with DAPO's clip."""
     if script is gspo:
         settings = {"clip_eps_low": 0.2, "clip_eps_high": 0.28} | settings
-    inputs = {"logps": logps, "mask": mask}
-    if script is not reinforce:
-        inputs["old_logps"] = logps.detach() if old_logps is None else old_logps
     if script in WITH_KL:
         settings = {"kl_coef": 0.0} | settings
-        inputs["ref_logps"] = logps.detach() if ref_logps is None else ref_logps
-    return script.policy_loss(**inputs, advantages=advantages, config=script.Config(**settings))
+    inputs = {"logps": logps, "advantages": advantages, "mask": mask}
+    inputs["old_logps"] = logps.detach() if old_logps is None else old_logps
+    inputs["ref_logps"] = logps.detach() if ref_logps is None else ref_logps
+    return policy_loss(script, **inputs, config=script.Config(**settings))
 
 
 def loss_and_gradient(script, logps, **inputs) -> tuple[float, torch.Tensor]:
@@ -58,8 +55,6 @@ def loss_and_gradient(script, logps, **inputs) -> tuple[float, torch.Tensor]:
 @pytest.mark.parametrize(
     ("rewards", "over_sigma", "centred", "leave_one_out", "over_mean"),
     [  # advantages in the order of the rewards, the highest first
-        ([1, 0, 0, 0], (3**0.5, -(3**-0.5)), (3 / 4, -1 / 4), (1, -1 / 3), (3, -1)),
-        ([1, 1, 0, 0], (1, -1), (1 / 2, -1 / 2), (2 / 3, -2 / 3), (1, -1)),
         ([0, 1, 1, 1], (3**-0.5, -(3**0.5)), (1 / 4, -3 / 4), (1 / 3, -1), (1 / 3, -1)),
         ([1, 0], (1, -1), (1 / 2, -1 / 2), (1, -1), (1, -1)),
         ([0] * 7 + [1], (7**0.5, -(7**-0.5)), (7 / 8, -1 / 8), (1, -1 / 7), (7, -1)),
@@ -201,30 +196,23 @@ def test_a_batch_of_empty_masks_has_loss_0(script):
 
 @pytest.mark.parametrize("script", WITH_KL)
 def test_gradient_of_k3(script):
-    """At one position, over the whole vocabulary: E_pi[grad k3] = grad KL(ref || pi), which is 0
-    at pi = ref. The value of k3 is unbiased for KL(pi || ref)."""
+    """At one position, over the whole vocabulary: E_pi[grad k3] = grad KL(ref || pi). The value of
+    k3 is unbiased for KL(pi || ref)."""
     torch.manual_seed(0)
     logits = torch.randn(6, dtype=torch.float64, requires_grad=True)
-    reference = torch.randn(6, dtype=torch.float64).log_softmax(dim=0)
-    settings = {
-        "advantages": torch.zeros(1, 1),
-        "mask": torch.ones(1, 1).bool(),
-        "kl_coef": 1.0,
-        "max_new_tokens": 1,
-    }
-    for ref_logps, same in ((reference, False), (logits.detach().log_softmax(dim=0), True)):
-        pi = logits.log_softmax(dim=0)
-        expected = sum(
-            pi[v].detach().exp()
-            * loss_of(script, pi[v].view(1, 1), ref_logps=ref_logps[v].view(1, 1), **settings)
-            for v in range(6)
-        )
-        kl_value = (pi.exp() * (pi - ref_logps)).sum()
-        assert expected.item() == pytest.approx(kl_value.item(), abs=1e-12)
-        (gradient,) = torch.autograd.grad(expected, logits, retain_graph=True)
-        forward = torch.autograd.grad((ref_logps.exp() * (ref_logps - pi)).sum(), logits)[0]
-        torch.testing.assert_close(gradient, forward, rtol=1e-9, atol=1e-12)
-        assert (gradient.abs().max() < 1e-12) == same
+    pi, ref_logps = logits.log_softmax(dim=0), torch.randn(6).double().log_softmax(dim=0)
+    mask, settings = torch.ones(1, 1).bool(), {"kl_coef": 1.0, "max_new_tokens": 1}
+    k3 = [
+        loss_of(script, logp, ref_logps=ref, advantages=torch.zeros(1, 1), mask=mask, **settings)
+        for logp, ref in zip(pi.view(6, 1, 1), ref_logps.view(6, 1, 1))
+    ]
+    expected = pi.detach().exp() @ torch.stack(k3)
+    torch.testing.assert_close(expected, pi.exp() @ (pi - ref_logps))
+    ours, forward = (
+        torch.autograd.grad(value, logits, retain_graph=True)[0]
+        for value in (expected, ref_logps.exp() @ (ref_logps - pi))
+    )
+    torch.testing.assert_close(ours, forward, rtol=1e-9, atol=1e-12)
 
 
 # Expectations
@@ -281,22 +269,6 @@ def test_expected_gradient(script, G, enumerated):
     torch.testing.assert_close(ours, factors[script] * slope / 2, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("G", GROUP_SIZES)
-def test_order_of_maxrl(G, enumerated, monkeypatch):
-    """With an advantage of -1 in all-wrong groups it has one term more, q^(G-1), as in the paper's
-    theorem and the script's docstring."""
-    policy, completions, rewards, p, slope = enumerated
-    honest = maxrl.compute_advantages
-
-    def with_all_wrong(rewards):
-        return torch.where(rewards.any(dim=1, keepdim=True), honest(rewards=rewards), -1.0)
-
-    monkeypatch.setattr(maxrl, "compute_advantages", with_all_wrong)
-    order_g = sum((1 - p) ** j for j in range(G)) * slope
-    ours = expected_gradient(maxrl, policy, completions, rewards, G)
-    torch.testing.assert_close(ours, order_g / 2, rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.parametrize("script", WITH_SIGMA)
 @pytest.mark.parametrize("G", GROUP_SIZES)
 def test_expected_gradient_with_sigma(script, G):
@@ -315,38 +287,37 @@ def test_expected_gradient_with_sigma(script, G):
     torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_the_identity():
-    """On the shipped base, for k = 1..7 right of 8: minus the gradient is sigma (GRPO) or sigma^2
-    (Dr. GRPO) times the mean score of the right minus that of the wrong, to 1e-12 in float64.
-    GRPO's scores carry 1/|y|, Dr. GRPO's the constant 1/C."""
-    policy, tokenizer = load_policy("base")
-    policy, G, C = to_float64(policy), 8, 40
-    problem = held_out_problems(1, levels=[2])[0]
-    generator = torch.Generator().manual_seed(1)
-    rollout = sample(policy, tokenizer, [problem.prompt], 64, C, 1.0, generator)
-    rewards = torch.tensor([reward(problem, text) for text in rollout.texts])
-    rows = torch.cat([(rewards == value).nonzero().flatten()[:7] for value in (1, 0)])
-    rollout, rewards = rollout[rows], rewards[rows].double()
-    assert rewards.tolist() == [1] * 7 + [0] * 7
-    lengths = rollout.mask.sum(dim=1).double()
-    assert len(set(lengths.tolist())) > 1
-    logps = completion_logps(policy, rollout, temperature=1.0)
-    scores = torch.stack([flat_gradient(row.sum(), policy, retain=True) for row in logps])
-    for k in range(1, G):
-        group = torch.arange(7 - k, 7 + G - k)  # k right ones and G - k wrong ones
-        sigma = math.sqrt(k * (G - k)) / G
-        for script, factor, divisor in (
-            (grpo, sigma, lengths),
-            (dr_grpo, sigma**2, 0 * lengths + C),
-        ):
-            advantages = script.compute_advantages(rewards=rewards[group].view(1, G)).view(G, 1)
-            inputs = {"advantages": advantages, "mask": rollout.mask[group]}
-            loss = loss_of(script, logps[group], **inputs, max_new_tokens=C)
-            gradient = flat_gradient(-loss, policy, retain=True)
-            weighted = scores[group] / divisor[group].unsqueeze(1)
-            contrast = weighted[:k].mean(dim=0) - weighted[k:].mean(dim=0)
-            error = (gradient - factor * contrast).norm() / gradient.norm()
-            assert error.item() < 1e-12, (script.__name__, k)
+@pytest.mark.parametrize("script", [grpo, dr_grpo, dapo])
+@pytest.mark.parametrize("distance", [0.0, 0.04, 0.08])
+@pytest.mark.parametrize("k", [1, 3, 7])
+def test_the_identity(script, distance, k):
+    """Minus the gradient of a group's loss is the script's coefficient, sigma or sigma^2 over its
+    normaliser, times a difference of means, right minus wrong, of the gradients of single
+    completions. At the first update these are scores. At a later one, clip included, they are the
+    gradients of the sum over tokens of min(ratio, 1 + eps) where the completion is right, and of
+    max(ratio, 1 - eps) where it is wrong. Lesson 6 shows it on the shipped base."""
+    G, T, C, generator = 8, 6, 10, torch.Generator().manual_seed(0)
+    # A log-linear policy over 5 tokens
+    features = torch.randn(G, T, 5, 20, dtype=torch.float64, generator=generator)
+    old, direction = torch.randn(2, 20, dtype=torch.float64, generator=generator)
+    theta = (old + distance * direction).requires_grad_()
+    lengths = torch.tensor([2, 6, 4, 3, 5, 6, 1, 4]).double()
+    mask, right = torch.arange(T) < lengths.view(G, 1), torch.arange(G) < k
+    old_logps, logps = ((features @ at).log_softmax(dim=-1)[..., 0] * mask for at in (old, theta))
+    advantages = script.compute_advantages(rewards=right.double().view(1, G)).view(G, 1)
+    inputs = {"old_logps": old_logps, "advantages": advantages, "mask": mask}
+    loss = loss_of(script, logps, **inputs, max_new_tokens=C)
+    (update,) = torch.autograd.grad(-loss, theta, retain_graph=True)
+
+    ratio, high = (logps - old_logps).exp(), 1.28 if script is dapo else 1.2
+    kept = torch.where(right.view(G, 1), ratio.clamp(max=high), ratio.clamp(min=0.8))
+    assert ((kept != ratio)[mask].sum() > 2) == (distance > 0)
+    sigma = math.sqrt(k * (G - k)) / G
+    coefficient = {grpo: sigma / lengths, dr_grpo: sigma**2 / C, dapo: sigma * G / lengths.sum()}
+    objective = coefficient[script] * (kept * mask).sum(dim=1)  # (G,)
+    contrast = objective[right].mean() - objective[~right].mean()
+    (expected,) = torch.autograd.grad(contrast, theta)
+    assert (update - expected).norm() < 1e-12 * expected.norm()
 
 
 # Dynamic sampling and overlong completions, in DAPO and CISPO

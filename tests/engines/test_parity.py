@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, build_tiny_model
+from conftest import ROOT, build_tiny_model, policy_loss
 from torch import Tensor
 
 from algorithms import cispo, dapo, dr_grpo, ppo
@@ -79,10 +79,8 @@ def script_advantages(name: str, batch: SimpleNamespace) -> Tensor:
 
 
 def script_loss(name: str, batch: SimpleNamespace, advantages: Tensor, config) -> Tensor:
-    policy_loss = SCRIPTS[name].policy_loss
-    names = policy_loss.__annotations__.keys() & vars(batch).keys()
-    inputs = {name: getattr(batch, name) for name in names} | {"advantages": advantages}
-    return policy_loss(**inputs, config=config)
+    inputs = vars(batch) | {"advantages": advantages, "config": config}
+    return policy_loss(SCRIPTS[name], **inputs)
 
 
 def ddof_factor(rewards: Tensor, epsilon: float) -> Tensor:

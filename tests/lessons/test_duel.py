@@ -107,9 +107,8 @@ def test_every_setting_that_differs_is_shown():
     ],
 )
 def test_what_a_difference_decides(values, decision):
-    runs = [
-        [{"after": {"greedy": value}} for value in each] for each in (values, len(values) * [0.4])
-    ]
+    """Of B, every seed ends at .4."""
+    runs = [[{"after": {"greedy": x}} for x in each] for each in (values, [0.4] * len(values))]
     assert decision in duel.verdict(runs, "greedy")
 
 

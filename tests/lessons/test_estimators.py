@@ -196,21 +196,6 @@ def test_a_kl_that_leaves_silent_groups_out():
     assert not ours[1].any() and grpos[1].all()
 
 
-def test_the_rates_are_those_of_the_tuning_seeds():
-    """The best mean over the tuning seeds, by outcome; a grid is widened until no best rate is at
-    its edge."""
-
-    def run(function, runs, name) -> list[dict]:
-        assert {run.seed for run in runs} == set(baselines.TUNING)
-        best = {"end": 2e-4, "training": 1.6e-3}
-        return [vars(run) | {name: -abs(run.rate - best[name]) for name in best} for run in runs]
-
-    arm, grid = baselines.Run("arithmetic", "R", 1, 0.0, 0), SimpleNamespace(run=run)
-    rates, trials = baselines.best_rates(grid, None, arm, baselines.RATES, baselines.OUTCOMES)
-    assert rates == pytest.approx([2e-4, 1.6e-3])
-    assert max(trial["rate"] for trial in trials) == pytest.approx(3.2e-3)
-
-
 @pytest.mark.parametrize(("kappa", "m0"), [(0.0, 0.0), (3.0, 0.0), (7.0, 0.6), (np.inf, 0.6)])
 def test_a_shrunk_baseline_is_unbiased(kappa, m0):
     """Over every group; and all-right groups train as the formula says."""

@@ -9,14 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 
-from lessons.experiments import erring, staleness
 from lessons.experiments.harness import grid, paired
 from lessons.experiments.harness.grid import Grid, GridConfig
 
@@ -114,13 +113,6 @@ def test_a_command_that_is_killed_goes_on_where_it_stopped(tmp_path, monkeypatch
     assert 2 <= made.call_count <= 3
 
 
-@pytest.mark.parametrize("experiment", [erring, staleness])
-def test_the_committed_results_are_those_of_all_runs(experiment):
-    settings = [asdict(run) for run in experiment.runs_of(10)]
-    runs = grid.load_runs(experiment.RESULTS)
-    assert [{name: run[name] for name in settings[0]} for run in runs] == settings
-
-
 # ---------------------------------------------------------------------- statistics
 
 
@@ -138,15 +130,9 @@ def test_an_interval_and_a_difference_by_hand():
         assert result["p"] == pytest.approx(0.013236, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("degrees", "quantile"),
-    [(1, 12.706), (2, 4.303), (3, 3.182), (9, 2.262), (29, 2.045), (120, 1.980)],
-)
+@pytest.mark.parametrize(("degrees", "quantile"), [(1, 12.706), (9, 2.262), (120, 1.980)])
 def test_the_quantile_of_t_is_that_of_the_table(degrees, quantile):
-    ours = paired.t_quantile(degrees)
-    assert ours == pytest.approx(quantile, abs=5e-4)
-    if paired.stats:
-        assert ours == pytest.approx(paired.stats.t.ppf(0.975, degrees), abs=1e-7)
+    assert paired.t_quantile(degrees) == pytest.approx(quantile, abs=5e-4)
 
 
 def test_the_seeds_for_a_point_are_those_of_the_tables():

@@ -59,7 +59,8 @@ def big_math():
 
 def the_run():
     """Section on the controlled run: 6,000 prompts, 150 steps, G = 8, learning rate .5; here 3
-    seeds of each arm."""
+    seeds of each arm. Broken on purpose: an update that leaves out a wrong completion's score, no
+    second draw, and one for all."""
     runs = controlled_run.run_arms(range(3), ("GRPO", "Dr. GRPO", "same-prompt redraw"))
     hard = {name: np.mean([run.hard[-1] for run in arm]) for name, arm in runs.items()}
     yield "hardest quarter, GRPO", 0.99, hard["GRPO"], 0.005
@@ -75,3 +76,9 @@ def the_run():
 def test_published_numbers(section):
     numbers = list(section())
     assert [row for row in numbers if not abs(row[1] - row[2]) <= row[3]] == []
+
+
+def test_competing_prompts_keep_their_sum():
+    p0 = controlled_run.start(0)
+    p = controlled_run.run("GRPO", p0, 0, compete=1.0).p
+    assert np.log(p / (1 - p)).sum() == pytest.approx(np.log(p0 / (1 - p0)).sum())

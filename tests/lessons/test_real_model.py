@@ -4,7 +4,6 @@ import pytest
 from conftest import build_tiny_model
 
 from lessons.experiments import real_model, sums
-from lessons.experiments.harness.grid import load_runs, select
 from toy_env import arithmetic
 from toy_env.model import model_prompts
 
@@ -64,10 +63,3 @@ def test_a_run_of_every_script_is_made_and_leaves_its_result_alone(model, monkey
 def test_unpacking_prints_the_folder_for_model(model, capsys):
     real_model.main(real_model.Config(unpack=True))
     assert capsys.readouterr().out == f"{model}\n"
-
-
-def test_each_script_has_its_best_rate():
-    for script, chosen in real_model.CHOSEN.items():
-        trials = select(load_runs(real_model.TUNED), {"script": script})
-        sampled = {trial["rate"]: trial["end"]["sampled"] for trial in trials}
-        assert sampled[chosen] == max(sampled[rate] for rate in real_model.RATES[:3])
