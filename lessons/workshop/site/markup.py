@@ -139,6 +139,7 @@ class Renderer(IPythonRenderer):
 
 def highlighted(code: str, language: str = "python") -> str:
     """Code in colours, as a block."""
-    lexer = get_lexer_by_name("yaml" if language == "cff" else language, stripnl=False)
+    named = {"cff": "yaml", "jsonl": "json"}.get(language, language)
+    lexer = get_lexer_by_name(named, stripnl=False)
     colored = highlight(code, lexer, HtmlFormatter(nowrap=True)).rstrip("\n")
     return f'<pre tabindex="0"><code>{colored}</code></pre>\n'
