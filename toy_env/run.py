@@ -91,8 +91,9 @@ def parse(config_class: type, description: str | None):
         for name in changed:
             if name in AS_BEFORE:
                 raise SystemExit(f"a resumed run keeps its --{name}; begin another run instead")
-        for name in {*changed} - {"resume", "run_dir"}:
-            print(f"from here on --{name} is {new[name]}, no longer {old[name]}")
+        for name in changed:
+            if name not in ("resume", "run_dir"):
+                print(f"from here on --{name} is {new[name]}, no longer {old[name]}")
     if unknown:
         flag = unknown[0].partition("=")[0]
         typed = flag.lstrip("-").replace("-", "_")
