@@ -64,7 +64,7 @@ class Config(TaskConfig):
 def main(config: Config) -> None:
     """Print the table of one policy, and its pass@k and majority@k."""
     task = load_task(config)
-    _, model = find_model(config.model, task)
+    model = find_model(config.model, task)
     problems = held_out(task, config.eval_problems, config.levels)
     policy, tokenizer = load_policy(model, pick_device(config.device))
     check_tokenizer(policy, tokenizer, problems, task)

@@ -6,36 +6,37 @@ from pathlib import Path
 # Okabe and Ito's palette, which colour-blind readers can tell apart
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PURPLE, GREY = "#CC79A7", "#777777"
+STYLES = ((BLUE, ".-"), (RED, ".--"), (GREY, ".:"))  # of the lines of a panel, in their order
 
-PANELS = {  # heading: {metric: (label, colour, line style)}
+PANELS = {  # heading: {metric: label}
     "Accuracy": {
-        "accuracy": ("training problems, sampled", BLUE, ".-"),
-        "held_out": ("held-out problems, sampled", RED, "o"),
+        "accuracy": "training problems, sampled",
+        "held_out": "held-out problems, sampled",
     },
     "Completion length, tokens": {
-        "length_right": ("right completions", BLUE, ".-"),
-        "length_wrong": ("wrong completions", RED, ".--"),
+        "length_right": "right completions",
+        "length_wrong": "wrong completions",
     },
-    "Entropy, nats per token": {"entropy": ("", BLUE, ".-")},
+    "Entropy, nats per token": {"entropy": ""},
     "Silent groups (σ = 0), share": {
-        "silent_right": ("all right", BLUE, ".-"),
-        "silent_wrong": ("all wrong", RED, ".--"),
+        "silent_right": "all right",
+        "silent_wrong": "all wrong",
         # last, so that it shows where it coincides with another
-        "silent": ("all right or all wrong", GREY, ".:"),
+        "silent": "all right or all wrong",
     },
     "Share of completions that": {
-        "worked": ("work step by step", BLUE, ".-"),
-        "truncated": ("reach the length limit", RED, ".--"),
+        "worked": "work step by step",
+        "truncated": "reach the length limit",
     },
-    "Gradient norm, before clipping": {"grad_norm": ("", BLUE, ".-")},
+    "Gradient norm, before clipping": {"grad_norm": ""},
     "Share of tokens stopped by the clip": {
-        "clipped_up": ("upwards (advantage > 0)", BLUE, ".-"),
-        "clipped_down": ("downwards (advantage < 0)", RED, ".--"),
+        "clipped_up": "upwards (advantage > 0)",
+        "clipped_down": "downwards (advantage < 0)",
     },
-    "KL to the base model, nats per token": {"kl": ("", BLUE, ".-")},
+    "KL to the base model, nats per token": {"kl": ""},
     "Critic": {
-        "explained_variance": ("explained variance", BLUE, ".-"),
-        "value_loss": ("value loss", RED, ".--"),
+        "explained_variance": "explained variance",
+        "value_loss": "value loss",
     },
 }
 
@@ -54,7 +55,7 @@ def draw_curves(rows: list[dict], path: Path, title: str) -> None:
     figure.supxlabel("step")
     for place, (heading, lines) in enumerate(panels.items(), start=1):
         axis = figure.add_subplot(2, columns, place, title=heading)
-        for name, (label, color, style) in lines.items():
+        for (name, label), (color, style) in zip(lines.items(), STYLES):
             if name in drawn:
                 values = [math.nan if row.get(name) is None else row[name] for row in rows]
                 axis.plot(steps, values, style, color=color, label=label, linewidth=1.3, ms=5)

@@ -153,7 +153,9 @@ class Run:
         self.path = self.find_folder()
         self.device = pick_device(config.device)
         self.task = load_task(config)
-        self.config.model, self.model_path = find_model(config.model, self.task)
+        self.model_path = find_model(config.model, self.task)
+        if config.model != "base":  # so that the run can be resumed from any folder
+            self.config.model = self.model_path
         self.problems = held_out(self.task, config.eval_problems, config.levels)
         self.sampling = {
             "task": self.task,

@@ -55,13 +55,12 @@ def find_module(name: str) -> ModuleType:
         raise SystemExit(f"no task {name!r}; choose {', '.join(TASKS)}, {own}") from None
 
 
-def find_model(name: str, task) -> tuple[str, str]:
-    """--model as a run keeps it, a folder as its whole path, and what to load: a folder or a name
-    on the hub."""
+def find_model(name: str, task) -> str:
+    """What --model means: the whole path of a folder, or a name on the hub."""
+    if name == "base":
+        return base_model(task)
     folder = Path(name).expanduser()
-    if name != "base" and folder.is_dir():
-        name = str(folder.resolve())
-    return name, base_model(task) if name == "base" else name
+    return str(folder.resolve()) if folder.is_dir() else name
 
 
 def base_model(task) -> str:

@@ -159,7 +159,7 @@ def build_trainer(config: Config, settings: dict[str, Any], problems: list[dict]
     if config.algorithm in OVERLONG:
         rewards.append(get_soft_overlong_punishment(config.max_new_tokens, config.overlong_buffer))
     task = load_task(config)
-    policy, tokenizer = load_policy(find_model(config.model, task)[1])
+    policy, tokenizer = load_policy(find_model(config.model, task))
     # Only special tokens are kept: penalties would change the distribution that is sampled.
     policy.generation_config = GenerationConfig(
         bos_token_id=tokenizer.bos_token_id,

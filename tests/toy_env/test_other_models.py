@@ -103,9 +103,9 @@ def test_a_folder_is_kept_as_its_whole_path(tmp_path, monkeypatch):
         Path(name).mkdir()
     whole = str(tmp_path / "model")
     for name in ("model", "~/model", whole):
-        assert find_model(name, arithmetic) == (whole, whole)
-    assert find_model("owner/model", arithmetic) == ("owner/model", "owner/model")
-    assert find_model("base", arithmetic) == ("base", str(BASE_MODEL))
+        assert find_model(name, arithmetic) == whole
+    assert find_model("owner/model", arithmetic) == "owner/model"
+    assert find_model("base", arithmetic) == str(BASE_MODEL)
 
 
 # Refused
