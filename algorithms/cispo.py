@@ -155,10 +155,10 @@ def train(config: Config) -> dict:
                 mask=minibatch.mask,
                 config=config,
             )
-            optimizer.zero_grad()
             loss.backward()
             grad_norm = clip_grad_norm_(policy.parameters(), config.max_grad_norm)
             optimizer.step()
+            optimizer.zero_grad()
             # beyond max_ratio the weight is capped, and no gradient stops
             metrics = update_metrics(minibatch, logps, low=1.0, high=config.max_ratio - 1)
             run.record(loss=loss, grad_norm=grad_norm, **metrics)

@@ -152,10 +152,10 @@ def train(config: Config) -> dict:
                 mask=minibatch.mask,
                 config=config,
             )
-            optimizer.zero_grad()
             loss.backward()
             grad_norm = clip_grad_norm_(policy.parameters(), config.max_grad_norm)
             optimizer.step()
+            optimizer.zero_grad()
             ratio = sequence_ratio(logps=logps, old_logps=minibatch.old_logps, mask=minibatch.mask)
             metrics = update_metrics(
                 minibatch, logps, config.clip_eps_low, config.clip_eps_high, ratio

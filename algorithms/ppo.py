@@ -209,11 +209,11 @@ def train(config: Config) -> dict:
                 mask=minibatch.mask,
                 config=config,
             )
-            optimizer.zero_grad()
             (loss + critic_loss).backward()  # of two networks: no weight needed
             grad_norm = clip_grad_norm_(policy.parameters(), config.max_grad_norm)
             clip_grad_norm_(critic.parameters(), config.max_grad_norm)
             optimizer.step()
+            optimizer.zero_grad()
             metrics = update_metrics(minibatch, logps, low=config.clip_eps, high=config.clip_eps)
             run.record(loss=loss, value_loss=critic_loss, grad_norm=grad_norm, **metrics)
 

@@ -110,10 +110,10 @@ def train(config: Config) -> dict:
         loss = policy_loss(
             logps=logps, advantages=rollout.advantages, mask=rollout.mask, config=config
         )
-        optimizer.zero_grad()
         loss.backward()
         grad_norm = clip_grad_norm_(policy.parameters(), config.max_grad_norm)
         optimizer.step()
+        optimizer.zero_grad()
         run.record(loss=loss, grad_norm=grad_norm)
 
         # 4. Log

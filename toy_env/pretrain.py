@@ -177,7 +177,6 @@ def train(config: Config) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
         problems = task.sample_problems(config.batch_size, task.LEVELS, rng)
         batch = [(problem.prompt, student(problem, rng, diligent)) for problem in problems]
         tokens = sum(len(completion) + 1 for _, completion in batch)
-        optimizer.zero_grad()
         # Worked and direct demonstrations go through apart: less padding halves the time of a step.
         for worked in (True, False):
             part = [pair for pair in batch if task.is_worked(pair[1]) == worked]
@@ -186,6 +185,7 @@ def train(config: Config) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
                 loss.backward()
         clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        optimizer.zero_grad()
         bar.set_postfix_str(f"loss {loss.item():.3f}", refresh=False)
     return model.eval(), tokenizer
 
