@@ -227,6 +227,42 @@ def update_norm_squared(
     return sigma(k, G) ** 2 * difference_squared + ((G - k) * v_right + k * v_wrong) / G**2
 
 
+# ---------------------------------------------------------------------- the mean of the others
+#
+# Take the advantages A = R - c S: S is the number of the n = G - 1 others that are right, and
+# c = 1 / (n + kappa). kappa = 0 is RLOO, kappa = inf is A = R. Since S does not depend on the
+# completion itself, E[g] = grad p for every kappa, and E|g|^2 has two parts. S ~ Bin(n, p), so
+#
+#     E|A s|^2 = p a+ E(1 - c S)^2 + q a- E(c S)^2,  E S = n p,  E S^2 = n p (q + n p)
+#
+# with a+ and a-, the mean |s|^2 of right and of wrong completions. For two completions, E s = 0
+# leaves only the products in which each score meets its own reward, once:
+#
+#     E<A1 s1, A2 s2> = E<(R1 - c R2 - ..) s1, (R2 - c R1 - ..) s2> = (1 + c^2) |grad p|^2
+#
+# So G Var(g) = E|A s|^2 + (n c^2 - 1) |grad p|^2, a parabola in c that passes c = 0 at the height
+# of A = R. Its minimum, at c = 1 / (n + kappa*), gives `best_kappa`. RLOO, at c = 1 / n, is above
+# A = R exactly if it is more than twice as far out as the minimum: if kappa* > G - 1. With equally
+# long scores (ratio 1) and without signal kappa* = q / p, so that this is p < 1 / G.
+
+
+def best_kappa(p, G: int, ratio=1.0, signal=0.0):
+    """The kappa whose update is quietest. It may be negative, where wrong scores are short.
+
+    ratio: a- / a+. signal: |m+|^2 / a+, the part of a right completion's mean square that is not
+    noise, 0 to 1. So the signal never counts for more than one imaginary wrong completion.
+    """
+    q = 1 - p
+    return q * (1 + q * ratio / p + (G - 1) * (ratio - 1)) + signal
+
+
+def shrunk_variance(p, G: int, kappa, ratio=1.0, signal=0.0):
+    """G Var(g) / (p a+), the variance summed over parameters. Without signal it is 1 for A = R."""
+    n = G - 1
+    c = 1 / (n + kappa)
+    return 1 - p * signal - n * p * c * (2 - c * (n + best_kappa(p, G, ratio, signal)))
+
+
 # ---------------------------------------------------------------------- a calculator
 
 
