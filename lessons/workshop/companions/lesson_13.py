@@ -4,6 +4,10 @@ from functools import partial
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
+
+from lessons import identity
+from lessons.workshop.notebook import BLUE, GREEN, ORANGE, new_figure
 
 # The policy of lessons 13 and 17: six answers, two of them right; and all groups of three
 PI = torch.tensor([0.5, -0.3, 0.1, 0.9, -1.2, 0.0], dtype=torch.float64).softmax(dim=0)
@@ -24,6 +28,51 @@ def batch(p, spread, seed=0) -> tuple:
 def update(R, b, scores) -> np.ndarray:
     """(32, 33): the mean over the first 8 completions."""
     return np.einsum("ij,ijk->ik", (R - b)[:, :8], scores[:, :8]) / 8
+
+
+def parabola(p, G, ratio) -> Figure:
+    """The noise of the update over c = 1 / (G - 1 + kappa), relative to A = R. ratio: a- / a+."""
+
+    def noise(c):
+        return identity.shrunk_variance(p, G, 1 / np.maximum(c, 1e-12) - (G - 1), ratio)
+
+    best = 1 / (G - 1 + identity.best_kappa(p, G, ratio))
+    figure, axis = new_figure(7, 3.2)
+    c = np.linspace(0, 1.15 * max(best, 1 / (G - 1)), 200)
+    axis.plot(c, noise(c), color=BLUE)
+    for at, name in ((0, "A = R"), (best, "κ*"), (1 / (G - 1), "R − mean of the others")):
+        axis.plot(at, noise(at), "o", color=ORANGE if name == "κ*" else "black")
+        axis.annotate(name, (at, noise(at)), (0, 8), textcoords="offset points", ha="center")
+    axis.axhline(1, color="black", linestyle=":", linewidth=1)
+    axis.set(xlabel="c = 1 / (G − 1 + κ)", ylabel="noise, relative to A = R")
+    axis.margins(y=0.2)
+    return figure
+
+
+def sides(counted: list[dict], G: int) -> Figure:
+    """The prompts that experiments/group_mean.py measured: p and a- / a+, by task, filled where
+    subtracting was noisier; and the border by the theorem."""
+    tasks = list(dict.fromkeys(cell["task"] for cell in counted))
+    figure, axes = new_figure(8.5, 3.6, columns=len(tasks), sharey=True)
+    p = np.linspace(0.005, 0.995, 400)
+    for axis, task in zip(axes, tasks):
+        axis.plot(p, limit_in_groups(p, G), color="black", linewidth=1.2)
+        for step, color in ((0, BLUE), (20, GREEN), (60, ORANGE)):
+            shown = [
+                (cell["p"], cell["ratio"], cell["noisier"])
+                for cell in counted
+                if (cell["task"], cell["step"], cell["G"]) == (task, step, G) and cell["decided"]
+            ]
+            for noisier in (True, False):
+                dots = [dot[:2] for dot in shown if dot[2] == noisier]
+                fill = color if noisier else "none"
+                x, y = np.reshape(dots, (-1, 2)).T
+                axis.scatter(x, y, 16, fill, edgecolors=color, linewidths=1.2)
+            axis.plot([], [], "o", color=color, label=f"{step} steps" if step else "base")
+        axis.set(title=task, xscale="logit", yscale="log", xlabel="p")
+    axes[0].set_ylabel("a₋/a₊")
+    axes[0].legend(fontsize=9)
+    return figure
 
 
 # Exercises; `notebook.check` explains the keys of CHECKS
