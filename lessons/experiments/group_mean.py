@@ -154,35 +154,34 @@ def measure(run: Run) -> dict:
 
 def cells(runs: list[dict]) -> list[dict]:
     """A dictionary for each prompt that is counted and each group size. "says" and "noisier":
-    subtracting the mean of the others is noisier, as predicted and as measured."""
+    subtracting the mean of the others is noisier, as predicted and as measured. "times": its
+    variance, relative to A = R. "best": that of kappa*, relative to the quieter of the two."""
     found = []
     for run in runs:
         for prompt in run["of prompts"]:
             for G, (nothing, mean, best, low, high) in zip(SIZES, prompt.get("groups", [])):
-                kappa = best_kappa(prompt["p"], G, prompt["ratio"])
-                cell = {"task": run["task"], "step": run["step"], "G": G, "kappa": kappa}
-                cell |= {
-                    "says": kappa > G - 1,
-                    "noisier": mean > nothing,
-                    "decided": low * high > 0,
-                }
-                found.append(prompt | cell | {"best": best / min(nothing, mean)})
+                cell = prompt | {"task": run["task"], "step": run["step"], "G": G}
+                cell["kappa"] = best_kappa(prompt["p"], G, prompt["ratio"])
+                cell |= {"says": cell["kappa"] > G - 1, "noisier": mean > nothing}
+                cell |= {"times": mean / nothing, "best": best / min(nothing, mean)}
+                found.append(cell | {"decided": low * high > 0})
     return found
 
 
 def table(counted: list[dict]) -> str:
     """How often the theorem, and p < 1/G alone, name the noisier rule in decided cells: by policy,
     and by group size."""
-    columns = [{"task": task, "step": step} for task, step in product(TASKS, STEPS)]
+    parts = {
+        f"{task}, {f'{step} steps' if step else 'base'}": {"task": task, "step": step}
+        for task, step in product(TASKS, STEPS)
+    }
     rows = []
-    for part in [*columns, *({"G": G} for G in SIZES), {}]:
+    for name, part in (parts | {f"G = {G}": {"G": G} for G in SIZES} | {"all": {}}).items():
         chosen = [cell for cell in counted if part.items() <= cell.items()]
         decided = [cell for cell in chosen if cell["decided"]]
-        says, noisier, alone = np.array(
-            [(cell["says"], cell["noisier"], cell["p"] < 1 / cell["G"]) for cell in decided]
-        ).T
+        signs = [(cell["says"], cell["p"] < 1 / cell["G"], cell["noisier"]) for cell in decided]
+        says, alone, noisier = np.reshape(signs, (-1, 3)).T
         shares = [hits.mean() for hits in (noisier, says == noisier, alone == noisier)]
-        name = ", ".join(f"{name} {value}" for name, value in part.items()) or "all"
         rows.append([name, f"{len(decided)} of {len(chosen)}", *map("{:.0%}".format, shares)])
     heads = ["cells", "decided", "subtracting is noisier", "theorem right", "p < 1/G right"]
     return markdown(heads, rows)
