@@ -7,7 +7,7 @@ import torch
 from matplotlib.figure import Figure
 
 from lessons import identity
-from lessons.workshop.notebook import BLUE, GREEN, ORANGE, new_figure
+from lessons.workshop.notebook import BLUE, GREEN, ORANGE, new_figure, ticks
 
 # The policy of lessons 13 and 17: six answers, two of them right; and all groups of three
 PI = torch.tensor([0.5, -0.3, 0.1, 0.9, -1.2, 0.0], dtype=torch.float64).softmax(dim=0)
@@ -40,9 +40,11 @@ def parabola(p, G, ratio) -> Figure:
     figure, axis = new_figure(7, 3.2)
     c = np.linspace(0, 1.15 * max(best, 1 / (G - 1)), 200)
     axis.plot(c, noise(c), color=BLUE)
-    for at, name in ((0, "A = R"), (best, "κ*"), (1 / (G - 1), "R − mean of the others")):
-        axis.plot(at, noise(at), "o", color=ORANGE if name == "κ*" else "black")
-        axis.annotate(name, (at, noise(at)), (0, 8), textcoords="offset points", ha="center")
+    for at, name, side in ((0, "A = R", "left"), (1 / (G - 1), "mean of the others", "right")):
+        axis.plot(at, noise(at), "ko")
+        axis.annotate(name, (at, noise(at)), (0, 9), textcoords="offset points", ha=side)
+    axis.plot(best, noise(best), "o", color=ORANGE)
+    axis.annotate("κ*", (best, noise(best)), (0, -16), textcoords="offset points", ha="center")
     axis.axhline(1, color="black", linestyle=":", linewidth=1)
     axis.set(xlabel="c = 1 / (G − 1 + κ)", ylabel="noise, relative to A = R")
     axis.margins(y=0.2)
@@ -70,6 +72,7 @@ def sides(counted: list[dict], G: int) -> Figure:
                 axis.scatter(x, y, 16, fill, edgecolors=color, linewidths=1.2)
             axis.plot([], [], "o", color=color, label=f"{step} steps" if step else "base")
         axis.set(title=task, xscale="logit", yscale="log", xlabel="p")
+        ticks(axis.xaxis, (".01", ".1", ".5", ".9", ".99"))
     axes[0].set_ylabel("a₋/a₊")
     axes[0].legend(fontsize=9)
     return figure
