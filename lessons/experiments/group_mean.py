@@ -153,23 +153,25 @@ def measure(run: Run) -> dict:
 
 
 def cells(runs: list[dict]) -> list[dict]:
-    """A dictionary for each prompt that is counted and each group size. "says" and "noisier":
-    subtracting the mean of the others is noisier, as predicted and as measured. "times": its
-    variance, relative to A = R. "best": that of kappa*, relative to the quieter of the two."""
+    """A dictionary for each prompt that is counted and each group size. Is subtracting the mean of
+    the others noisier? By the theorem ("says"), with the signal ("exact"), for equal lengths
+    ("equal"), and as measured ("noisier"). "times": its variance, relative to A = R. "best": that
+    of kappa*, relative to the quieter of the two."""
     found = []
     for run in runs:
         for prompt in run["of prompts"]:
             for G, (nothing, mean, best, low, high) in zip(SIZES, prompt.get("groups", [])):
                 cell = prompt | {"task": run["task"], "step": run["step"], "G": G}
-                cell["kappa"] = best_kappa(prompt["p"], G, prompt["ratio"])
-                cell |= {"says": cell["kappa"] > G - 1, "noisier": mean > nothing}
+                kappa, signal = best_kappa(prompt["p"], G, prompt["ratio"]), prompt["signal"]
+                cell |= {"says": kappa > G - 1, "exact": kappa + signal > G - 1}
+                cell |= {"equal": prompt["p"] < 1 / G, "noisier": mean > nothing}
                 cell |= {"times": mean / nothing, "best": best / min(nothing, mean)}
                 found.append(cell | {"decided": low * high > 0})
     return found
 
 
 def table(counted: list[dict]) -> str:
-    """How often the theorem, and p < 1/G alone, name the noisier rule in decided cells: by policy,
+    """How often the predictions of `cells` are right where the difference is decided: by policy,
     and by group size."""
     parts = {
         f"{task}, {f'{step} steps' if step else 'base'}": {"task": task, "step": step}
@@ -179,11 +181,13 @@ def table(counted: list[dict]) -> str:
     for name, part in (parts | {f"G = {G}": {"G": G} for G in SIZES} | {"all": {}}).items():
         chosen = [cell for cell in counted if part.items() <= cell.items()]
         decided = [cell for cell in chosen if cell["decided"]]
-        signs = [(cell["says"], cell["p"] < 1 / cell["G"], cell["noisier"]) for cell in decided]
-        says, alone, noisier = np.reshape(signs, (-1, 3)).T
-        shares = [hits.mean() for hits in (noisier, says == noisier, alone == noisier)]
-        rows.append([name, f"{len(decided)} of {len(chosen)}", *map("{:.0%}".format, shares)])
-    heads = ["cells", "decided", "subtracting is noisier", "theorem right", "p < 1/G right"]
+        noisier = np.array([cell["noisier"] for cell in decided])
+        row = [name, f"{len(decided)} of {len(chosen)}", f"{noisier.mean():.0%}"]
+        for rule in ("says", "exact", "equal"):
+            row.append(f"{np.mean([cell[rule] for cell in decided] == noisier):.0%}")
+        rows.append(row)
+    right = ["theorem right", "with the signal", "p < 1/G alone"]
+    heads = ["cells", "decided", "subtracting is noisier", *right]
     return markdown(heads, rows)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from lessons import identity
 from lessons.experiments import group_mean
+from lessons.experiments.estimators import Completions
 from lessons.experiments.shrinkage import shrunk
 
 
@@ -66,3 +67,17 @@ def test_dealt_groups_have_the_exact_variance():
 
 def test_prompts_are_taken_from_the_strata_in_turn():
     assert group_mean.choose(np.array([0.9, 0.8, 0.3, 0.95, 0.01]), 4) == [0, 2, 4, 1]
+
+
+def test_a_prompt_and_its_cells(monkeypatch):
+    """A quarter right, scores (2, 0), the others wrong, (0, 1): the best kappas are .75, -.375."""
+    monkeypatch.setattr(group_mean, "SIZES", (2, 4))
+    inner, right, rng = np.diag([4.0, 1]), np.array([True, False]), np.random.default_rng(0)
+    few, many = (Completions(np.tile([0, 1, 1, 1], n), None, right, inner) for n in (32, 64))
+    assert not group_mean.measure_prompt(few, rng)
+    prompt = group_mean.measure_prompt(many, rng)
+    values = [prompt[name] for name in ("p", "ratio", "signal")]
+    assert values == pytest.approx([1 / 4, 1 / 4, 45 / 64])
+    cells = group_mean.cells([{"task": "", "step": 0, "of prompts": [prompt]}])
+    signs = [[cell[rule] for rule in ("says", "exact", "equal")] for cell in cells]
+    assert signs == [[False, True, True], [False, False, False]]
