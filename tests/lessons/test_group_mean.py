@@ -71,13 +71,19 @@ def test_prompts_are_taken_from_the_strata_in_turn():
 
 def test_a_prompt_and_its_cells(monkeypatch):
     """A quarter right, scores (2, 0), the others wrong, (0, 1): the best kappas are .75, -.375."""
+
+    def fake(R, inner, kappas, G, rng):
+        return 1 + np.exp(-np.array(kappas))
+
     monkeypatch.setattr(group_mean, "SIZES", (2, 4))
+    monkeypatch.setattr(group_mean, "variances", fake)
     inner, right, rng = np.diag([4.0, 1]), np.array([True, False]), np.random.default_rng(0)
     few, many = (Completions(np.tile([0, 1, 1, 1], n), None, right, inner) for n in (32, 64))
     assert not group_mean.measure_prompt(few, rng)
     prompt = group_mean.measure_prompt(many, rng)
     values = [prompt[name] for name in ("p", "ratio", "signal")]
     assert values == pytest.approx([1 / 4, 1 / 4, 45 / 64])
+    assert prompt["groups"][0] == pytest.approx([1, 2, 1 + np.exp(-0.75), 1, 1])
     cells = group_mean.cells([{"task": "", "step": 0, "of prompts": [prompt]}])
     signs = [[cell[rule] for rule in ("says", "exact", "equal")] for cell in cells]
     assert signs == [[False, True, True], [False, False, False]]
