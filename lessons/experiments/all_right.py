@@ -29,6 +29,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cosine_similarity
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import dr_grpo, rloo
@@ -106,9 +107,11 @@ def in_two_parts(arm: str, R: np.ndarray, rng: np.random.Generator) -> np.ndarra
     return np.stack([mixed, R * all_right * signs.get(arm, 0) / 2], axis=2)
 
 
-def projected(right: Tensor, mixed: Tensor) -> Tensor:
-    """A gradient without its part along another one, which may be 0."""
-    return right - mixed * (right @ mixed) / (mixed @ mixed).clamp(min=1e-30)
+def whole(arm: str, mixed: Tensor, right: Tensor) -> Tensor:
+    """The gradient of a minibatch from its two parts."""
+    if arm == PROJECTED and mixed.any():
+        right = right - mixed * (right @ mixed) / (mixed @ mixed)
+    return mixed + right
 
 
 def train(run: Run) -> dict:
@@ -141,10 +144,9 @@ def train(run: Run) -> dict:
             parts = [parameter.grad for parameter in parameters]
             mixed = parameters_to_vector(parts)
             if mixed.any():
-                times = right.norm() / mixed.norm()
-                gradients.append([right @ mixed / (right.norm() * mixed.norm()), times])
-            added = projected(right, mixed) if run.arm == PROJECTED else right
-            vector_to_parameters(mixed + added, parts)
+                cosine = cosine_similarity(right, mixed, dim=0).item()
+                gradients.append([cosine, (right.norm() / mixed.norm()).item()])
+            vector_to_parameters(whole(run.arm, mixed, right), parts)
         if run.scaled:
             share = batches[-1][0] if run.arm == SHORTENED else 1
             step_of_length(run.rate * warm_up(config, step) * share, policy, optimizer)
@@ -222,13 +224,13 @@ def main(config: Config) -> None:
         tuned = Run(task, RLOO, scaled, start, 0)
         (rates[task, scaled],), tried = best_rates(folder, train, tuned, [start], ["end"])
         trials += tried
+    if config.publish:
+        folder.publish(TUNED, trials)
     for arms, scaled, steps in PARTS:
         seeds = min(config.seeds, LONG_SEEDS) if steps == LONG else config.seeds
         for seed, arm, task in product(range(seeds), arms, TASKS):
             runs.append(Run(task, arm, scaled, rates[task, scaled], seed, steps))
     grid.results_of(config, train, runs, RESULTS)
-    if config.publish:
-        folder.publish(TUNED, trials)
 
 
 if __name__ == "__main__":
