@@ -36,13 +36,12 @@ class Evaluation:
 
 
 def held_out(task: ModuleType, problems: int, levels: Sequence[int]) -> list:
-    """`problems` held-out problems of each level (no levels: all), or as many of each as the
-    smallest level has. Raises SystemExit if a level does not exist."""
+    """`problems` held-out problems of each level, or all that there are; no levels: of all levels.
+    Raises SystemExit if a level does not exist."""
     levels = levels or task.LEVELS
     if not set(levels) <= set(task.LEVELS):
         raise SystemExit(f"--levels must be among {task.LEVELS}")
-    most = min(task.MOST_HELD_OUT[level] for level in levels)
-    return task.held_out_problems(min(problems, most), levels)
+    return task.held_out_problems(problems, levels)
 
 
 def evaluate(
@@ -123,8 +122,7 @@ def held_out_report(
         for row in rows[:2] if level != "all" else []:
             problem, text, verdict = problems[row], sampled.texts[row][0], "right"
             if not sampled.correct[row, 0]:
-                only_one = task.reward(problem, f"#{problem.answer}") == 1
-                verdict = f"wrong, {problem.answer} expected" if only_one else "wrong"
+                verdict = f"wrong, {problem.answer} expected"
                 if hasattr(task, "NO_ANSWER") and task.extract_answer(text) is None:
                     verdict = f"wrong: {task.NO_ANSWER}"
                 if sampled.rollout.truncated[row * sampling["samples"]]:
