@@ -25,7 +25,7 @@ reply with # and the expression, as in this example.
 """
 
 
-# The answer of a problem is the value that is asked for, Problem("39", 39, 1).
+# Problem("39", answer=39, level=1) asks for an expression with the value 39.
 PROBLEMS = [Problem(str(n), n, level=1) for n in TARGETS]
 TRAINING = [problem for problem in PROBLEMS if not is_held_out(problem.prompt)]
 HELD_OUT = [problem for problem in PROBLEMS if is_held_out(problem.prompt)]

@@ -129,9 +129,8 @@ def run_script(train, config_class: type, description: str | None) -> None:
         if Run.begun is None:
             raise SystemExit("\nstopped before the run began") from None
         command = ["python", sys.argv[0], "--run_dir", str(Run.begun), "--resume"]
-        raise SystemExit(
-            f"\nstopped; to go on from step {Run.saved + 1}: {shlex.join(command)}"
-        ) from None
+        how = f"to go on from step {Run.saved + 1}, type {shlex.join(command)}"
+        raise SystemExit(f"\nstopped; {how}") from None
 
 
 class Run:

@@ -70,7 +70,7 @@ def test_evaluation_in_batches(base, monkeypatch):
     whole = evaluate(*base, held_out_problems(3), **settings)
     monkeypatch.setattr("toy_env.evaluation.AT_ONCE", 5 * 40)
     cut = evaluate(*base, held_out_problems(3), **settings)
-    assert whole.texts == cut.texts and np.array_equal(whole.correct, cut.correct)
+    assert whole.rollout.texts == cut.rollout.texts and np.array_equal(whole.correct, cut.correct)
     assert torch.equal(whole.rollout.mask, cut.rollout.mask)
 
 

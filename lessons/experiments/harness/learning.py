@@ -61,7 +61,8 @@ def pass_and_majority(
 ) -> dict[str, list[float]]:
     """The unbiased pass@k ("pass") and majority@k ("majority") of each problem."""
     passed = [pass_at_k(len(row), int(row.sum()), k) for row in sampled.correct]
-    answers = [[task.extract_answer(text) for text in texts] for texts in sampled.texts]
+    answers = np.array([task.extract_answer(text) for text in sampled.rollout.texts])
+    answers = answers.reshape(sampled.correct.shape)
     voted = [majority_at_k(row, problem.answer, k) for row, problem in zip(answers, problems)]
     return {"pass": passed, "majority": voted}
 
