@@ -53,8 +53,8 @@ def extract_answer(completion: str) -> Decimal | None:
     It must stand right after the last "#", "=", "is", "are", "equals", "equal to" or "answer:", or
     be the whole completion; \\boxed{18} is read as #18. Around it may stand white space and marks
     such as * and $, and at the end one full stop. So "is 18 apples", "is 18 or 19", "= 18%" and
-    "17, 18" hold no answer. Of "#17 ... #18" the last counts.
-    Linear in the length of the completion; evaluates nothing; raises nothing.
+    "17, 18" hold no answer. Of "#17 ... #18" the last counts. Linear in the length of the
+    completion; evaluates nothing; raises nothing.
     """
     return read_number(_BEFORE.split(_BOXED.sub(r"#\1\2 ", completion))[-1])
 
