@@ -4,7 +4,6 @@ Sampling where the cache cannot be cut row by row, and bfloat16.
 """
 
 import itertools
-from inspect import signature
 from types import MethodType
 
 import torch
@@ -20,11 +19,6 @@ def has_rows(cache) -> bool:
 
     kinds = {DynamicLayer, DynamicSlidingWindowLayer}
     return type(cache) is DynamicCache and {type(layer) for layer in cache.layers} <= kinds
-
-
-def cache_name(policy) -> str:
-    """The name of a model's cache among its arguments and outputs: transformers 5.24 renamed it."""
-    return "cache" if "cache" in signature(policy.forward).parameters else "past_key_values"
 
 
 def generate(policy, prompt_ids: Tensor, prompt_mask: Tensor, T: int, ends: Tensor, draw) -> None:

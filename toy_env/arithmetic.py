@@ -26,7 +26,7 @@ example.
 29+46-36?
 29+46=75;75-36=39;#39
 """  # for models that have not learnt the task
-# held-out problems available at each level: all there are at 1, more than enough at the others
+# held-out problems of each level: all there are at 1, more than enough at the others
 MOST_HELD_OUT = {1: 767, 2: 10_000, 3: 10_000, 4: 10_000}
 
 
@@ -73,14 +73,12 @@ def sample_problems(n: int, levels: Sequence[int], rng: random.Random) -> list[P
 
 
 def held_out_problems(per_level: int, levels: Sequence[int] = LEVELS) -> list[Problem]:
-    """The evaluation set: `per_level` different held-out problems of each level, always the same.
-    Raises ValueError if a level has fewer."""
+    """The evaluation set: `per_level` different held-out problems of each level, or all that there
+    are; always the same."""
     problems: dict[str, Problem] = {}
     for level in dict.fromkeys(levels):
-        if per_level > MOST_HELD_OUT[level]:
-            raise ValueError(f"level {level} has fewer held-out problems")
         rng = random.Random(f"held-out-0-{level}")
-        wanted = len(problems) + per_level
+        wanted = len(problems) + min(per_level, MOST_HELD_OUT[level])
         while len(problems) < wanted:
             problem = sample_problem(level, rng, held_out=True)
             problems[problem.expression] = problem

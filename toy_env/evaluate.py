@@ -1,11 +1,9 @@
-"""Held-out accuracy by level, greedy and sampled, and unbiased pass@k and majority@k.
+"""Held-out accuracy by level, greedy and sampled, and unbiased pass@k.
 
 python -m toy_env.evaluate                 the shipped base model
 python -m toy_env.evaluate --model runs/reinforce-0/checkpoint
 """
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
 
@@ -23,33 +21,6 @@ def pass_at_k(n: int, correct: int, k: int) -> float:
     return 1.0 - comb(n - correct, k) / comb(n, k)
 
 
-def majority_at_k(answers: Sequence[int | None], right: int, k: int) -> float:
-    """Unbiased estimate of P(the most frequent of k answers is right), ties broken by a fair draw:
-    the exact share over all k-subsets of the n >= k answers.
-
-    None, a completion without an answer, abstains; if all abstain, it counts as wrong.
-    """
-    counts = Counter(answers)
-    abstain, n_right = counts.pop(None, 0), counts.pop(right, 0)
-    wins = 0.0
-    for votes in range(1, min(k, n_right) + 1):
-        # ways[size, ties]: choices of `size` other completions in which no wrong answer has more
-        # than `votes` votes and `ties` of them have exactly that many. Abstentions come first; each
-        # wrong answer is convolved in.
-        rest = k - votes
-        ways = np.zeros((rest + 1, rest // votes + 1))
-        ways[: abstain + 1, 0] = [comb(abstain, a) for a in range(min(abstain, rest) + 1)]
-        for count in counts.values():
-            update = np.zeros_like(ways)
-            for chosen in range(min(count, votes, rest) + 1):
-                tied = int(chosen == votes)
-                before = ways[: rest + 1 - chosen, : ways.shape[1] - tied]
-                update[chosen:, tied:] += comb(count, chosen) * before
-            ways = update
-        wins += comb(n_right, votes) * (ways[rest] / np.arange(1, ways.shape[1] + 1)).sum()
-    return wins / comb(len(answers), k)
-
-
 @dataclass
 class Config(TaskConfig):
     model: str = "base"  # base (of the task), a folder, or a model on the Hugging Face hub
@@ -62,7 +33,7 @@ class Config(TaskConfig):
 
 
 def main(config: Config) -> None:
-    """Print the table of one policy, and its pass@k and majority@k."""
+    """Print the table of one policy, and its pass@k."""
     task = load_task(config)
     model = find_model(config.model, task)
     problems = held_out(task, config.eval_problems, config.levels)
@@ -79,12 +50,10 @@ def main(config: Config) -> None:
         temperature=config.temperature,
     )
     print(f"{report_samples(report)}\n\n{report_table(report)}")
-    print(f"\n{'k':>6}{'pass@k':>12}{'majority@k':>12}")
-    votes = [[task.extract_answer(text) for text in row] for row in sampled.texts]
+    print(f"\n{'k':>6}{'pass@k':>12}")
     for k in (2**i for i in range(config.samples.bit_length())):
         passed = [pass_at_k(config.samples, int(row.sum()), k) for row in sampled.correct]
-        voted = [majority_at_k(row, p.answer, k) for row, p in zip(votes, problems)]
-        print(f"{k:6}{np.mean(passed):12.3f}{np.mean(voted):12.3f}")
+        print(f"{k:6}{np.mean(passed):12.3f}")
 
 
 if __name__ == "__main__":

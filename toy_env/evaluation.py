@@ -19,11 +19,10 @@ AT_ONCE = 57_344  # tokens that are sampled in one batch at most: 1,024 rows of 
 
 @dataclass
 class Evaluation:
-    """A policy's completions: row i of `texts` and `correct` belongs to the i-th problem."""
+    """A policy's completions of some problems."""
 
-    texts: list[list[str]]
     correct: np.ndarray  # (problems, samples) bool
-    rollout: Rollout  # the same completions, those of a problem contiguous
+    rollout: Rollout  # the completions, those of a problem contiguous
     entropy: float  # nats per token, mean over all sampled tokens
 
     def metrics(self, rows: Sequence[int], task: ModuleType) -> dict:
@@ -36,13 +35,12 @@ class Evaluation:
 
 
 def held_out(task: ModuleType, problems: int, levels: Sequence[int]) -> list:
-    """`problems` held-out problems of each level (no levels: all), or as many of each as the
-    smallest level has. Raises SystemExit if a level does not exist."""
+    """`problems` held-out problems of each level, or all that there are; no levels: of all levels.
+    Raises SystemExit if a level does not exist."""
     levels = levels or task.LEVELS
     if not set(levels) <= set(task.LEVELS):
         raise SystemExit(f"--levels must be among {task.LEVELS}")
-    most = min(task.MOST_HELD_OUT[level] for level in levels)
-    return task.held_out_problems(min(problems, most), levels)
+    return task.held_out_problems(problems, levels)
 
 
 def evaluate(
@@ -73,10 +71,10 @@ def evaluate(
             sample(policy, tokenizer, part, samples, max_new_tokens, temperature, generator)
         )
     rollout = Rollout.concatenate(rollouts)
-    texts = [rollout.texts[row : row + samples] for row in range(0, len(rollout), samples)]
-    rewards = [[task.reward(p, text) for text in row] for p, row in zip(problems, texts)]
+    repeated = [problem for problem in problems for _ in range(samples)]  # the problem of each row
+    rewards = [task.reward(problem, text) for problem, text in zip(repeated, rollout.texts)]
     entropy = rollout.entropies.sum().item() / rollout.mask.sum().item()
-    return Evaluation(texts, np.array(rewards) == 1.0, rollout, entropy)
+    return Evaluation(np.array(rewards).reshape(-1, samples) == 1.0, rollout, entropy)
 
 
 def confidence_interval(rates: np.ndarray) -> tuple[float, float]:
@@ -121,13 +119,13 @@ def held_out_report(
             "truncated": of_sampled["truncated"],
         }
         for row in rows[:2] if level != "all" else []:
-            problem, text, verdict = problems[row], sampled.texts[row][0], "right"
+            first = row * sampling["samples"]
+            problem, text, verdict = problems[row], sampled.rollout.texts[first], "right"
             if not sampled.correct[row, 0]:
-                only_one = task.reward(problem, f"#{problem.answer}") == 1
-                verdict = f"wrong, {problem.answer} expected" if only_one else "wrong"
+                verdict = f"wrong, {problem.answer} expected"
                 if hasattr(task, "NO_ANSWER") and task.extract_answer(text) is None:
                     verdict = f"wrong: {task.NO_ANSWER}"
-                if sampled.rollout.truncated[row * sampling["samples"]]:
+                if sampled.rollout.truncated[first]:
                     verdict += "; cut at the length limit"
             completions.append({"prompt": problem.prompt, "completion": text, "verdict": verdict})
     report = {

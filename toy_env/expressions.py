@@ -10,9 +10,8 @@ Targets are 10 to 99; a hash, as in `arithmetic.py`, puts 74 into the training s
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from toy_env.arithmetic import is_held_out
+from toy_env.arithmetic import Problem, is_held_out
 
 LEVELS = (1,)
 TARGETS, MOST_OPERAND = range(10, 100), 99
@@ -26,23 +25,10 @@ reply with # and the expression, as in this example.
 """
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One problem: the integer `answer`, which the expression must have as its value."""
-
-    answer: int
-    level: int = 1
-
-    @property
-    def prompt(self) -> str:
-        """The text the model is asked to continue, "39?"."""
-        return f"{self.answer}?"
-
-
-TRAINING, HELD_OUT = (
-    [Problem(n) for n in TARGETS if is_held_out(f"{n}?") == held_out] for held_out in (False, True)
-)
-MOST_HELD_OUT = {1: len(HELD_OUT)}
+# Problem("39", answer=39, level=1) asks for an expression with the value 39.
+PROBLEMS = [Problem(str(n), n, level=1) for n in TARGETS]
+TRAINING = [problem for problem in PROBLEMS if not is_held_out(problem.prompt)]
+HELD_OUT = [problem for problem in PROBLEMS if is_held_out(problem.prompt)]
 
 
 def sample_problems(n: int, levels: Sequence[int], rng: random.Random) -> list[Problem]:
@@ -51,9 +37,8 @@ def sample_problems(n: int, levels: Sequence[int], rng: random.Random) -> list[P
 
 
 def held_out_problems(per_level: int, levels: Sequence[int] = LEVELS) -> list[Problem]:
-    """The evaluation set: `per_level` different held-out problems, always the same. Raises
-    ValueError if there are not as many."""
-    return random.Random("held-out-0").sample(HELD_OUT, per_level)
+    """The evaluation set: `per_level` different held-out problems, or all; always the same."""
+    return random.Random("held-out-0").sample(HELD_OUT, min(per_level, len(HELD_OUT)))
 
 
 _EXPRESSION = re.compile(r"[1-9][0-9]?(?:[+-][1-9][0-9]?)+", re.ASCII)

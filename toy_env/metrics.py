@@ -25,7 +25,8 @@ def rollout_metrics(rollout: Rollout, rewards: Tensor, task: ModuleType = arithm
     rewards, lengths = rewards.cpu(), rollout.mask.sum(dim=1).cpu()
     right, G = rewards == 1, rewards.shape[1]
     k = right.sum(dim=1)  # (P,) right completions of each group
-    metrics = {
+    answers = [task.extract_answer(text) for text in rollout.texts]
+    return {
         "reward": mean(rewards),
         "accuracy": mean(right),
         "silent": mean((k == 0) | (k == G)),
@@ -39,11 +40,8 @@ def rollout_metrics(rollout: Rollout, rewards: Tensor, task: ModuleType = arithm
         "truncated": mean(rollout.truncated.cpu()),
         "worked": sum(map(task.is_worked, rollout.texts)) / len(rollout),
         "entropy": (rollout.entropies.sum() / rollout.mask.sum()).item(),
+        "answered": 1 - answers.count(None) / len(answers),
     }
-    if hasattr(task, "extract_answer"):
-        answers = [task.extract_answer(text) for text in rollout.texts]
-        metrics["answered"] = 1 - answers.count(None) / len(answers)
-    return metrics
 
 
 def warn_if_silent(rows: list[dict]) -> None:
@@ -64,7 +62,7 @@ def warn_if_silent(rows: list[dict]) -> None:
     )
     if last["truncated"] >= 0.5 > last["accuracy"]:
         advice = "most completions were cut: raise --max_new_tokens, or see why they do not end"
-    elif last.get("answered", 1) < 0.05:
+    elif last["answered"] < 0.05:
         advice = "the verifier finds no answer: ask for its form (the task's INSTRUCTION)"
     tqdm.write(
         f"in the last {silent} batches every group was all right or all wrong: with a group "

@@ -46,8 +46,6 @@ def draw_curves(rows: list[dict], path: Path, title: str) -> None:
     from matplotlib.figure import Figure  # no start of a script should wait for it
 
     drawn = {name for row in rows for name, value in row.items() if value is not None}
-    if not any(row.get("worked") for row in rows):  # as in a task without steps to work out
-        drawn -= {"worked"}
     panels = {heading: lines for heading, lines in PANELS.items() if drawn & {*lines}}
     columns, steps = (len(panels) + 1) // 2, [row["step"] for row in rows]
     figure = Figure(figsize=(3.9 * columns, 6.4), layout="constrained")
@@ -67,5 +65,4 @@ def draw_curves(rows: list[dict], path: Path, title: str) -> None:
             axis.legend(
                 loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=2, fontsize=8, frameon=False
             )
-    figure.savefig(path.with_suffix(".tmp"), format="png", dpi=130)
-    path.with_suffix(".tmp").replace(path)
+    figure.savefig(path, dpi=130)

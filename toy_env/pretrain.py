@@ -36,7 +36,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from toy_env import arithmetic, expressions
 from toy_env.arithmetic import MAX_TOTAL, Problem
 from toy_env.run import parse
-from toy_env.tasks import load_task
+from toy_env.tasks import find_module
 
 CHARACTERS = "0123456789+-?=;#"  # all that the model reads and writes
 NO_LABEL = -100  # cross_entropy ignores this label
@@ -162,7 +162,7 @@ def completion_loss(model, tokenizer, demonstrations: list[tuple[str, str]]) -> 
 def train(config: Config) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     """Imitate the student on training problems. The same config gives the same weights, bit for
     bit, on one machine."""
-    task = load_task(config.task)
+    task = find_module(config.task)
     student = STUDENTS.get(task) or task.demonstrate
     torch.manual_seed(config.seed)
     rng = random.Random(config.seed)

@@ -34,10 +34,8 @@ class Problem:
 _NUMBER = re.compile(
     r"([+-]?)\\?\$?((?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)", re.ASCII
 )
-# what stands right before an answer; before one that no other may contradict; and behind that one
+# what stands right before an answer
 _BEFORE = re.compile(r"#|=|\banswer:|\b(?:is|are|equals|equal to)\b:?", re.IGNORECASE)
-_CLAIM = re.compile(r"#|\banswer(?: is\b:?|:)", re.IGNORECASE)
-_END = re.compile(r"\n|[,;] | or | and ")
 _BOXED = re.compile(r"([-\u2212]?)\\boxed\{([^{}]*)\}")
 _DRESS = " \t\r\n*_`\"'$\\()[]"  # white space, quotes, and marks of bold type, code and mathematics
 
@@ -55,13 +53,10 @@ def extract_answer(completion: str) -> Decimal | None:
     It must stand right after the last "#", "=", "is", "are", "equals", "equal to" or "answer:", or
     be the whole completion; \\boxed{18} is read as #18. Around it may stand white space and marks
     such as * and $, and at the end one full stop. So "is 18 apples", "is 18 or 19", "= 18%" and
-    "17, 18" hold no answer, nor does a completion that gives another one before, "#17 ... #18".
-    Linear in the length of the completion; evaluates nothing; raises nothing.
+    "17, 18" hold no answer. Of "#17 ... #18" the last counts. Linear in the length of the
+    completion; evaluates nothing; raises nothing.
     """
-    completion = _BOXED.sub(r"#\1\2 ", completion)
-    answer = read_number(_BEFORE.split(completion)[-1])
-    claims = {read_number(_END.split(text)[0]) for text in _CLAIM.split(completion)[1:]}
-    return answer if claims <= {answer, None} else None
+    return read_number(_BEFORE.split(_BOXED.sub(r"#\1\2 ", completion))[-1])
 
 
 def reward(problem: Problem, completion: str) -> float:
@@ -72,7 +67,7 @@ def reward(problem: Problem, completion: str) -> float:
 def read_file(path: str, reply: str) -> list[Problem]:
     """The problems of a file, each once. Raises SystemExit that names the line of a bad row."""
     try:
-        lines = Path(path).read_text("utf-8-sig").rstrip().split("\n")
+        lines = Path(path).expanduser().read_text("utf-8-sig").rstrip().split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise SystemExit(f"give --questions FILE.jsonl, in UTF-8 ({path}: {error})") from None
     problems = {}
@@ -114,9 +109,6 @@ class Questions:
         random.Random(0).shuffle(self.held_out)
         self.INSTRUCTION = instruction or INSTRUCTION
         self.LEVELS = sorted({one.level for one in self.held_out})
-        self.MOST_HELD_OUT = dict.fromkeys(
-            self.LEVELS, len(self.held_out)
-        )  # the most that one may have
 
     def sample_problems(self, n: int, levels: Sequence[int], rng: random.Random) -> list[Problem]:
         """n training problems, drawn uniformly from those of these levels; no levels: from all."""

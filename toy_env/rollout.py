@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 
-from toy_env.any_model import cache_name, generate, has_rows
+from toy_env.any_model import generate, has_rows
 from toy_env.model import encode_prompts, end_ids
 
 # Tokens of padding that a pass may have. A GPU is waiting for more work, by estimate.
@@ -136,8 +136,8 @@ def sample(
         use_cache=True,
         logits_to_keep=1,
     )
-    name = cache_name(policy)
-    cache = getattr(output, name, None)
+    name = "cache" if "cache" in output else "past_key_values"  # transformers 5.24 renamed it
+    cache = output.get(name)
     logits = output.logits[:, -1].repeat_interleave(group_size, dim=0)  # (B, V): after the prompt
     prompt_ids = prompt_ids.repeat_interleave(group_size, dim=0)  # (B, N)
     prompt_mask = prompt_mask.repeat_interleave(group_size, dim=0)  # (B, N)
@@ -203,8 +203,6 @@ def sample(
     texts = tokenizer.batch_decode(
         [tokens[:length] for tokens, length in zip(ids.tolist(), shown.tolist())]
     )
-    for unknown in ((ids >= len(tokenizer)) & mask).any(dim=1).nonzero():
-        texts[unknown] += "\ufffd"  # the tokenizer leaves out ids that it does not have
     ids = ids.masked_fill(~mask, tokenizer.pad_token_id)
     columns = ids, mask, logps * mask, entropies * mask
     ids, mask, logps, entropies = (column[:, : int(lengths.max())] for column in columns)

@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import sys
-import textwrap
 import time
 from collections.abc import Sequence
 from contextlib import redirect_stderr, suppress
@@ -86,14 +85,9 @@ def parse(config_class: type, description: str | None):
             raise SystemExit(f"no run of this script to resume in --run_dir {config.run_dir!r}")
         before = config_class(**saved)
         config, unknown = read_flags(config_class, description, default=before)
-        old, new = vars(before), vars(config)
-        changed = [name for name in old if new[name] != old[name]]
-        for name in changed:
-            if name in AS_BEFORE:
+        for name in AS_BEFORE:
+            if getattr(config, name) != getattr(before, name):
                 raise SystemExit(f"a resumed run keeps its --{name}; begin another run instead")
-        for name in changed:
-            if name not in ("resume", "run_dir"):
-                print(f"from here on --{name} is {new[name]}, no longer {old[name]}")
     if unknown:
         flag = unknown[0].partition("=")[0]
         typed = flag.lstrip("-").replace("-", "_")
@@ -112,10 +106,8 @@ def parse(config_class: type, description: str | None):
 def read_flags(config_class: type, description: str | None, **default):
     """Read the command line with tyro. Returns the settings, and flags that are unknown. A mistake,
     which tyro explains in a box, ends in a line."""
-    if {"-h", "--help"} & {*sys.argv} and description:  # tyro would tear its lines apart
-        for part in description.rstrip().split("\n\n"):
-            filled = textwrap.fill(part, 80, break_on_hyphens=False)
-            print(part if part.startswith(" ") else filled, end="\n\n")
+    if {"-h", "--help"} & {*sys.argv} and description:
+        print(description)  # tyro would tear its lines apart
     box = io.StringIO()
     style = {"description": "", "use_underscores": True, "return_unknown_args": True}
     try:
@@ -137,8 +129,8 @@ def run_script(train, config_class: type, description: str | None) -> None:
         if Run.begun is None:
             raise SystemExit("\nstopped before the run began") from None
         command = ["python", sys.argv[0], "--run_dir", str(Run.begun), "--resume"]
-        how = f"from step {Run.saved + 1} it goes on" if Run.saved else "it begins again at step 1"
-        raise SystemExit(f"\nstopped; {how} with: {shlex.join(command)}") from None
+        how = f"to go on from step {Run.saved + 1}, type {shlex.join(command)}"
+        raise SystemExit(f"\nstopped; {how}") from None
 
 
 class Run:
@@ -154,8 +146,6 @@ class Run:
         self.device = pick_device(config.device)
         self.task = load_task(config)
         self.model_path = find_model(config.model, self.task)
-        if config.model != "base":  # so that the run can be resumed from any folder
-            self.config.model = self.model_path
         self.problems = held_out(self.task, config.eval_problems, config.levels)
         self.sampling = {
             "task": self.task,
@@ -184,8 +174,7 @@ class Run:
         to do.
         """
         self.policy, self.tokenizer, self.state = state["policy"], tokenizer, state
-        problems = held_out(self.task, 64, ())
-        longest = check_tokenizer(self.policy, tokenizer, problems, self.task)
+        longest = check_tokenizer(self.policy, tokenizer, self.problems, self.task)
         if not self.config.max_tokens_per_pass:
             models = [part for part in state.values() if isinstance(part, torch.nn.Module)]
             most = tokens_per_pass(models, longest + self.config.max_new_tokens)
@@ -264,10 +253,10 @@ class Run:
             file.writelines(json.dumps(row) + "\n" for row in rows)
 
     def save(self) -> None:
-        """Write curves.png, checkpoint/ and state.pt, each beside the last one, which it then
-        replaces: an interrupted save leaves each whole or absent."""
-        title = f"{self.path.name}: {self.name} on {self.config.task}, model "
-        title += Path(self.config.model).name
+        """Write curves.png, checkpoint/ and state.pt. The last two are written beside the old ones,
+        which they then replace: an interrupted save leaves each whole or absent."""
+        model = Path(self.config.model).name
+        title = f"{self.path.name}: {self.name} on {self.config.task}, model {model}"
         draw_curves(self.rows, self.path / "curves.png", title)
         checkpoint, beside = self.path / "checkpoint", self.path / "checkpoint.tmp"
         shutil.rmtree(beside, ignore_errors=True)  # of an interrupted save

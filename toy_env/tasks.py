@@ -1,5 +1,6 @@
 """The tasks: modules with problems and a verifier, or a file of questions. README.md shows both."""
 
+import os.path
 import sys
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,17 +20,10 @@ class TaskConfig:
     instruction: str = ""  # what the model reads before each question; by default how to answer
     reply: str = ""  # how the model's reply begins, such as "The answer is"; it goes on from there
 
-    def __post_init__(self) -> None:
-        """Make paths absolute, so that a run can be resumed from another folder."""
-        for name in ("questions", "held_out"):
-            if path := getattr(self, name):
-                setattr(self, name, str(Path(path).expanduser().resolve()))
 
-
-def load_task(chosen: TaskConfig | str):
-    """The task that settings choose, or the one of a name: a module, or the task of a file, which
-    has the same parts. Raises SystemExit if there is no such task."""
-    config = TaskConfig(chosen) if isinstance(chosen, str) else chosen
+def load_task(config: TaskConfig):
+    """The task that settings choose: a module, or the task of a file, which has the same parts.
+    Raises SystemExit if there is no such task."""
     module = find_module(config.task)
     own = config.questions, config.held_out, config.instruction, config.reply
     if (config.task == "questions") != any(own):
@@ -56,11 +50,8 @@ def find_module(name: str) -> ModuleType:
 
 
 def find_model(name: str, task) -> str:
-    """What --model means: the whole path of a folder, or a name on the hub."""
-    if name == "base":
-        return base_model(task)
-    folder = Path(name).expanduser()
-    return str(folder.resolve()) if folder.is_dir() else name
+    """What --model means: the base model of a task, a folder, or a name on the hub."""
+    return base_model(task) if name == "base" else os.path.expanduser(name)
 
 
 def base_model(task) -> str:

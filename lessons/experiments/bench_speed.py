@@ -42,7 +42,7 @@ from lessons.experiments.harness.learning import trained
 from lessons.experiments.harness.pool import silence
 from toy_env.model import load_policy, model_prompts, pick_device
 from toy_env.run import parse
-from toy_env.tasks import load_task
+from toy_env.tasks import find_module
 
 RESULTS, SUMS = Path(__file__).parent / "bench_speed.json", "lessons.experiments.sums"
 RATE = 1e-12  # at which the policy does not change
@@ -92,7 +92,7 @@ def trl(settings: dict, steps: int) -> tuple[list[float], float]:
     from lessons.experiments import scale_out
 
     config, problems, times = grpo.Config(**settings), [], []
-    task = load_task(config.task)
+    task = find_module(config.task)
     for step in range(1, steps + 2):  # the times between the ends of steps are one fewer
         rng = random.Random(f"0/{step}")  # as grpo.py with seed 0 draws them
         rng.getrandbits(63)

@@ -32,9 +32,11 @@ from lessons.experiments.compare_figures import finish, tidy
 from lessons.experiments.harness.grid import change, digest, markdown, short
 from lessons.experiments.harness.paired import difference, seeds_needed
 from lessons.experiments.harness.pool import in_parallel, silence
+from toy_env.evaluation import held_out
 from toy_env.model import pick_device
 from toy_env.plots import BLUE, ORANGE
 from toy_env.run import parse, read_flags
+from toy_env.tasks import load_task
 
 ALGORITHMS = Path(__file__).parents[2] / "algorithms"
 NUMBERS = {"sampled": 3, "greedy": 3, "length": 1, "completions": 0}  # and their digits
@@ -88,9 +90,11 @@ def read(typed: str, flags: list[str]) -> Arm:
         raise SystemExit(f"no script {name!r}; give a name such as grpo, or the path of a file")
     script, sys.argv = load(path), [str(path), *flags, *own]
     try:
-        settings = vars(parse(script.Config, script.__doc__))
+        config = parse(script.Config, script.__doc__)
+        held_out(load_task(config), 1, config.levels)  # ends here if there is no such task or level
     except SystemExit as mistake:
         raise SystemExit(f"{name}: {mistake}") from None
+    settings = vars(config)
     if any(settings[name] for name in ("seed", "run_dir", "resume")):
         raise SystemExit("a duel sets seed, run_dir and resume of its runs; give it --seeds 3")
     settings["device"] = str(pick_device(settings["device"]))

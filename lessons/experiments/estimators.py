@@ -33,7 +33,7 @@ from toy_env.evaluation import held_out
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout, completion_logps, sample
 from toy_env.run import parse
-from toy_env.tasks import TASKS, base_model, load_task
+from toy_env.tasks import TASKS, base_model, find_module
 
 RESULTS = Path(__file__).parent / "estimators.json"
 SLIPS = "lessons.experiments.slips"  # its base is made here; the other two come with the repository
@@ -224,7 +224,7 @@ class Stage:
 
     def __init__(self, run: Run, folder: Path, draws: random.Random) -> None:
         torch.set_num_threads(1)
-        self.run, self.draws, self.task = run, draws, load_task(run.task)
+        self.run, self.draws, self.task = run, draws, find_module(run.task)
         base = str(folder / "base") if run.task == SLIPS else base_model(self.task)
         self.policy, self.tokenizer = load_policy(base)
         if run.step:

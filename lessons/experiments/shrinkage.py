@@ -32,7 +32,7 @@ from toy_env.evaluation import evaluate, held_out
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout
 from toy_env.run import parse
-from toy_env.tasks import TASKS, base_model, load_task
+from toy_env.tasks import TASKS, base_model, find_module
 
 RESULTS = Path(__file__).parent / "shrinkage.json"
 TUNED = RESULTS.with_name("shrinkage_tuning.json")
@@ -89,7 +89,7 @@ def train(run: Run) -> dict:
     """Train a policy. Returns its accuracy at the end; of a LONG run also its entropy (nats per
     token) and Pass@64 on held-out problems."""
     settings = {"task": run.task, "seed": run.seed, "steps": run.steps, "learning_rate": run.rate}
-    task = load_task(run.task)
+    task = find_module(run.task)
     policy, tokenizer = load_policy(base_model(task))
     completions, accuracy = 0, 0.0  # so far; of the batch before
 

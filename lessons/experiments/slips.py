@@ -14,7 +14,6 @@ from toy_env import expressions
 from toy_env.expressions import (  # noqa: F401, what a task has
     INSTRUCTION,
     LEVELS,
-    MOST_HELD_OUT,
     Problem,
     extract_answer,
     held_out_problems,

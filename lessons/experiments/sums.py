@@ -14,7 +14,6 @@ from toy_env import arithmetic
 
 INSTRUCTION = "Answer with the number only."
 LEVELS = (1,)
-MOST_HELD_OUT = {1: arithmetic.MOST_HELD_OUT[1]}
 is_worked = arithmetic.is_worked
 
 

@@ -113,7 +113,12 @@ def test_what_a_difference_decides(values, decision):
 
 
 @pytest.mark.parametrize(
-    ("typed", "line"), [("dr_grop", "no script 'dr_grop'"), ("grpo --seed 3", "give it --seeds")]
+    ("typed", "line"),
+    [
+        ("dr_grop", "no script 'dr_grop'"),
+        ("grpo --seed 3", "give it --seeds"),
+        ("grpo --levels 7", "grpo: --levels"),
+    ],
 )
 def test_a_slip_ends_in_a_line(typed, line):
     with pytest.raises(SystemExit, match=line):

@@ -5,11 +5,14 @@ finished run made again or lost.
 """
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -18,6 +21,7 @@ import pytest
 
 from lessons.experiments.harness import grid, paired
 from lessons.experiments.harness.grid import Grid, GridConfig
+from lessons.experiments.harness.learning import majority_at_k
 
 ROOT = Path(__file__).parents[2]
 with_stats = pytest.mark.skipif(
@@ -181,3 +185,24 @@ def test_only_a_difference_that_survives_the_correction_is_bold():
     comparison = {"difference": 0.0123, "interval": [0.002, 0.0226], "p_holm": 0.06}
     assert grid.change(comparison) == "+1.2 [+0.2, +2.3]"
     assert grid.change(comparison | {"p_holm": 0.04}) == "**+1.2 [+0.2, +2.3]**"
+
+
+def majority_by_enumeration(answers, right, k):
+    total = 0.0
+    subsets = list(combinations(answers, k))
+    for subset in subsets:
+        votes = Counter(answer for answer in subset if answer is not None)
+        winners = [answer for answer, count in votes.items() if count == max(votes.values())]
+        total += winners.count(right) / len(winners) if winners else 0.0
+    return total / len(subsets)
+
+
+def test_majority_at_k():
+    """The share of all subsets of k completions that vote right."""
+    rng = random.Random(0)
+    for _ in range(60):
+        answers = [rng.choice([None, 1, 1, 2, 2, 3, 4]) for _ in range(rng.randint(1, 9))]
+        for k in range(1, len(answers) + 1):
+            assert majority_at_k(answers, 1, k) == pytest.approx(
+                majority_by_enumeration(answers, 1, k)
+            ), (answers, k)

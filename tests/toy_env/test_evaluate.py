@@ -1,8 +1,6 @@
-"""Evaluation: pass@k and majority@k against full enumeration, the interval against published
-numbers and by its coverage."""
+"""Evaluation: pass@k against full enumeration, the interval against published numbers and by its
+coverage."""
 
-import random
-from collections import Counter
 from itertools import combinations
 
 import numpy as np
@@ -10,7 +8,7 @@ import pytest
 import torch
 
 from toy_env.arithmetic import held_out_problems
-from toy_env.evaluate import majority_at_k, pass_at_k
+from toy_env.evaluate import pass_at_k
 from toy_env.evaluation import (
     confidence_interval,
     evaluate,
@@ -28,27 +26,6 @@ def test_pass_at_k():
                 assert pass_at_k(n, correct, k) == pytest.approx(
                     sum(map(any, subsets)) / len(subsets)
                 )
-
-
-def majority_by_enumeration(answers, right, k):
-    total = 0.0
-    subsets = list(combinations(answers, k))
-    for subset in subsets:
-        votes = Counter(answer for answer in subset if answer is not None)
-        winners = [answer for answer, count in votes.items() if count == max(votes.values())]
-        total += winners.count(right) / len(winners) if winners else 0.0
-    return total / len(subsets)
-
-
-def test_majority_at_k():
-    """The share of all subsets of k completions that vote right."""
-    rng = random.Random(0)
-    for _ in range(60):
-        answers = [rng.choice([None, 1, 1, 2, 2, 3, 4]) for _ in range(rng.randint(1, 9))]
-        for k in range(1, len(answers) + 1):
-            assert majority_at_k(answers, 1, k) == pytest.approx(
-                majority_by_enumeration(answers, 1, k)
-            ), (answers, k)
 
 
 def test_interval_of_wilson():
@@ -93,7 +70,7 @@ def test_evaluation_in_batches(base, monkeypatch):
     whole = evaluate(*base, held_out_problems(3), **settings)
     monkeypatch.setattr("toy_env.evaluation.AT_ONCE", 5 * 40)
     cut = evaluate(*base, held_out_problems(3), **settings)
-    assert whole.texts == cut.texts and np.array_equal(whole.correct, cut.correct)
+    assert whole.rollout.texts == cut.rollout.texts and np.array_equal(whole.correct, cut.correct)
     assert torch.equal(whole.rollout.mask, cut.rollout.mask)
 
 

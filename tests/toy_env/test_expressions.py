@@ -44,7 +44,7 @@ def test_verifier(value):
     for completion in VALUES[value]:
         assert extract_answer(completion) == oracle(completion) == value, completion
         for target in (39, 1, 98):
-            assert reward(Problem(target), completion) == float(value == target)
+            assert reward(Problem("", target, 1), completion) == float(value == target)
 
 
 def test_verifier_on_random_strings():
@@ -61,7 +61,7 @@ def test_verifier_on_random_strings():
         value = extract_answer(completion)
         assert value == oracle(completion), completion
         answered += value is not None
-        accepted += reward(Problem(39), completion) == 1
+        accepted += reward(Problem("39", 39, 1), completion) == 1
     assert answered > 6_000 and accepted > 60
 
 
@@ -80,13 +80,13 @@ def test_every_verifier_takes_linear_time(task, unit):
 
 
 def test_the_split():
-    held_out = held_out_problems(expressions.MOST_HELD_OUT[1])
+    held_out = held_out_problems(90)
     drawn = Counter(problem.answer for problem in sample_problems(20_000, (), random.Random(0)))
     assert set(drawn) | {problem.answer for problem in held_out} == set(range(10, 100))
     assert not set(drawn) & {problem.answer for problem in held_out}
     assert held_out_problems(5) == held_out_problems(5)
     assert len({problem.answer for problem in held_out_problems(10)}) == 10
-    assert Problem(39).prompt == "39?"
+    assert {problem.prompt for problem in held_out} == {f"{p.answer}?" for p in held_out}
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_the_task_in_the_readme_runs(my_tasks, tmp_path, train):
     text = (Path(expressions.__file__).parent / "README.md").read_text("utf-8")
     code = text.split("<!-- task -->\n```python\n")[1].split("```\n<!-- /task -->")[0]
     (my_tasks / "rounded.py").write_text(code, "utf-8")
-    task = tasks.load_task("my_tasks.rounded")
+    task = tasks.find_module("my_tasks.rounded")
     held_out = task.held_out_problems(9)
     assert len(held_out) == 36 and {problem.answer % 10 for problem in held_out} == {0}
     problem = task.rounded(arithmetic.Problem("29+46-40", 35, 2))
@@ -117,13 +117,13 @@ def test_the_task_in_the_readme_runs(my_tasks, tmp_path, train):
 
 
 def test_a_task_is_a_module(my_tasks):
-    assert tasks.load_task("arithmetic").LEVELS == (1, 2, 3, 4)
-    assert tasks.load_task("toy_env.expressions") is expressions
+    assert tasks.find_module("arithmetic").LEVELS == (1, 2, 3, 4)
+    assert tasks.find_module("toy_env.expressions") is expressions
     (my_tasks / "broken.py").write_text("int('x')\n", "utf-8")
     (my_tasks / "needs.py").write_text("import not_installed\n", "utf-8")
     with pytest.raises(ValueError, match="invalid literal"):
-        tasks.load_task("my_tasks.broken")
+        tasks.find_module("my_tasks.broken")
     with pytest.raises(ModuleNotFoundError, match="not_installed"):
-        tasks.load_task("my_tasks.needs")
+        tasks.find_module("my_tasks.needs")
     with pytest.raises(SystemExit):
         tasks.base_model(json)

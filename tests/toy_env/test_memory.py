@@ -6,9 +6,8 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from toy_env import evaluation, memory
+from toy_env import arithmetic, evaluation, memory
 from toy_env.evaluation import evaluate, held_out
-from toy_env.tasks import load_task
 
 
 @pytest.fixture
@@ -63,7 +62,7 @@ def test_evaluation_draws_as_many_rows_as_memory_holds(base, machine, monkeypatc
         return draw(policy, tokenizer, prompts, group_size, 1, *rest)
 
     monkeypatch.setattr(evaluation, "sample", sample)
-    problems = held_out(load_task("arithmetic"), 64, ())
+    problems = held_out(arithmetic, 64, ())
     evaluate(*base, problems, samples=4, max_new_tokens=56)
     machine(20 * 2**20)
     evaluate(*base, problems, samples=4, max_new_tokens=56)

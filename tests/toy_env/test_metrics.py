@@ -1,12 +1,10 @@
 """The metrics of a rollout batch and of an update by hand."""
 
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from toy_env.arithmetic import is_worked
 from toy_env.metrics import rollout_metrics, update_metrics, warn_if_silent
 from toy_env.rollout import Rollout
 
@@ -43,8 +41,6 @@ def test_rollout_metrics_by_hand():
         "answered": 0.75,
     }
     assert rollout_metrics(rollout, torch.zeros(2, 2))["length_right"] is None
-    bare = SimpleNamespace(is_worked=is_worked)  # a task that extracts no answer
-    assert "answered" not in rollout_metrics(rollout, torch.zeros(2, 2), bare)
 
 
 SILENT = {"silent": 1.0, "groups_by_k": [1.0, 0.0, 0.0], "accuracy": 0.0, "truncated": 0.1}

@@ -15,7 +15,7 @@ from lessons.experiments import slips
 from toy_env import pretrain
 from toy_env.arithmetic import LEVELS, extract_answer, sample_problems
 from toy_env.model import BASE_MODEL
-from toy_env.tasks import TASKS, base_model, load_task
+from toy_env.tasks import TASKS, base_model, find_module
 
 
 @pytest.mark.slow
@@ -93,7 +93,7 @@ def test_tokenizer_is_one_character_one_token():
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_shipped_base_models_are_small_and_plain(task):
-    folder = Path(base_model(load_task(task)))
+    folder = Path(base_model(find_module(task)))
     assert sum(path.stat().st_size for path in folder.iterdir()) < 3 * 1024**2
     assert {path.suffix for path in folder.iterdir()} <= {".json", ".safetensors", ".md"}
     digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()

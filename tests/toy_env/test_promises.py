@@ -168,7 +168,7 @@ def test_ctrl_c(run, monkeypatch):
         patch.setattr(Run, "seeded", seeded_or_ended)
         shown = run("reinforce", "--run_dir=my run", *FLAGS)
     (line,) = [line for line in shown.splitlines() if "--resume" in line]
-    assert "from step 3 " in line and Path("my run/curves.png").exists()
+    assert "from step 3," in line and Path("my run/curves.png").exists()
     weights = load_file("my run/checkpoint/model.safetensors")
     saved = torch.load("my run/state.pt", weights_only=True)["policy"]
     assert all(torch.equal(tensor, saved[name]) for name, tensor in weights.items())

@@ -24,9 +24,9 @@ EXAMPLE, FOLDER = str(ROOT / "toy_env/questions.jsonl"), Path(__file__).parent
 def test_the_verifier_reads_what_a_human_reads():
     """Sixty replies of SmolLM2-135M-Instruct, marked by hand. Where the verifier must not read the
     number that a human sees, "read" says so: a unit or a remark stands behind it ("30 cents" of a
-    price in dollars, "29/25"), it is a word, or the reply goes on to another answer.
+    price in dollars, "29/25"), it is a word, or the reply goes on to another answer, which counts.
 
-    Seen to fail: without the refusal of two answers; with text allowed behind the number."""
+    Seen to fail: with text allowed behind the number."""
     lines = (FOLDER / "replies.jsonl").read_text("utf-8").splitlines()
     for row in (json.loads(line, parse_float=Decimal) for line in lines):
         assert extract_answer(row["reply"]) == row.get("read", row["human"]), row
@@ -118,19 +118,13 @@ def test_nothing_to_hold_out_or_to_train_on(write):
 
 
 def test_a_run_on_a_file(tmp_path, letters, train, monkeypatch):
-    """From the shipped example. config.json names the file as one finds it from anywhere, and the
-    samples say why nothing was read.
-
-    Seen to fail: with the path as it was typed."""
+    """From the shipped example. The samples say why nothing was read."""
     build_tiny_model(len(letters)).save_pretrained(tmp_path / "model")
     letters.save_pretrained(tmp_path / "model")
     monkeypatch.chdir(tmp_path)
     shutil.copy(EXAMPLE, "mine.jsonl")
     train(grpo, task="questions", questions="mine.jsonl", model="model", eval_problems=64)
-    saved, results = (
-        json.loads(Path("run", name).read_text("utf-8")) for name in ("config.json", "results.json")
-    )
-    assert saved["questions"] == str(tmp_path / "mine.jsonl")
+    results = json.loads(Path("run/results.json").read_text("utf-8"))
     assert results["before"]["problems"] == 3
     assert "wrong: no single number" in results["before"]["completions"][0]["verdict"]
 

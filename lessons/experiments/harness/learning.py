@@ -7,8 +7,10 @@ the time of the script's.
 
 import copy
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import comb
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -18,7 +20,7 @@ import torch
 from torch.nn.utils import clip_grad_norm_
 
 from lessons.experiments.harness.pool import silence
-from toy_env.evaluate import majority_at_k, pass_at_k
+from toy_env.evaluate import pass_at_k
 from toy_env.evaluation import Evaluation, evaluate, held_out
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps
@@ -27,12 +29,40 @@ from toy_env.run import Run
 EVALUATED = 1024  # held-out completions of an evaluation
 
 
+def majority_at_k(answers: Sequence[int | None], right: int, k: int) -> float:
+    """Unbiased estimate of P(the most frequent of k answers is right), ties broken by a fair draw:
+    the exact share over all k-subsets of the n >= k answers.
+
+    None, a completion without an answer, abstains; if all abstain, it counts as wrong.
+    """
+    counts = Counter(answers)
+    abstain, n_right = counts.pop(None, 0), counts.pop(right, 0)
+    wins = 0.0
+    for votes in range(1, min(k, n_right) + 1):
+        # ways[size, ties]: choices of `size` other completions in which no wrong answer has more
+        # than `votes` votes and `ties` of them have exactly that many. Abstentions come first; each
+        # wrong answer is convolved in.
+        rest = k - votes
+        ways = np.zeros((rest + 1, rest // votes + 1))
+        ways[: abstain + 1, 0] = [comb(abstain, a) for a in range(min(abstain, rest) + 1)]
+        for count in counts.values():
+            update = np.zeros_like(ways)
+            for chosen in range(min(count, votes, rest) + 1):
+                tied = int(chosen == votes)
+                before = ways[: rest + 1 - chosen, : ways.shape[1] - tied]
+                update[chosen:, tied:] += comb(count, chosen) * before
+            ways = update
+        wins += comb(n_right, votes) * (ways[rest] / np.arange(1, ways.shape[1] + 1)).sum()
+    return wins / comb(len(answers), k)
+
+
 def pass_and_majority(
     sampled: Evaluation, problems: Sequence, task: ModuleType, k: int
 ) -> dict[str, list[float]]:
     """The unbiased pass@k ("pass") and majority@k ("majority") of each problem."""
     passed = [pass_at_k(len(row), int(row.sum()), k) for row in sampled.correct]
-    answers = [[task.extract_answer(text) for text in texts] for texts in sampled.texts]
+    answers = np.array([task.extract_answer(text) for text in sampled.rollout.texts])
+    answers = answers.reshape(sampled.correct.shape)
     voted = [majority_at_k(row, problem.answer, k) for row, problem in zip(answers, problems)]
     return {"pass": passed, "majority": voted}
 

@@ -31,13 +31,12 @@ import numpy as np
 
 from lessons.experiments import short_answers
 from lessons.experiments.harness import paired
-from lessons.experiments.harness.learning import pass_and_majority
+from lessons.experiments.harness.learning import majority_at_k, pass_and_majority
 from lessons.workshop.companions.drawing import bars
 from lessons.workshop.companions.lesson_11 import rises, seen_to_change, two_curves
 from lessons.workshop.notebook import check, knob, say, show
 from toy_env import arithmetic
 from toy_env.arithmetic import LEVELS, held_out_problems
-from toy_env.evaluate import majority_at_k
 from toy_env.evaluation import evaluate
 from toy_env.model import load_policy
 
