@@ -40,7 +40,7 @@ from lessons.experiments.harness.learning import clipped_step, learn, warm_up
 from lessons.experiments.weights import step_of_length
 from toy_env.model import load_policy
 from toy_env.run import parse
-from toy_env.tasks import TASKS, base_model, load_task
+from toy_env.tasks import TASKS, base_model, find_module
 
 RESULTS = Path(__file__).parent / "all_right.json"
 TUNED = RESULTS.with_name("all_right_tuning.json")
@@ -119,7 +119,7 @@ def train(run: Run) -> dict:
     the shares of mixed and of all-right groups, and the entropy (nats per token); and two means
     over the updates: the cosine between the parts of the gradient, and how many times as long as
     the other the part of the all-right groups is ("times")."""
-    policy, _ = load_policy(base_model(load_task(run.task)))
+    policy, _ = load_policy(base_model(find_module(run.task)))
     parameters, rng = list(policy.parameters()), np.random.default_rng(run.seed)
     right, batches, gradients = None, [], []
 
