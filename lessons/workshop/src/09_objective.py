@@ -301,7 +301,8 @@ def moves(p, w):
 #
 # **Rules that favour hard prompts only** (in the slider). MaxRL (maximum likelihood reinforcement learning) has the advantage $(R - \mu)/\mu$, with the
 # group's mean reward $\mu$. As $p \to 0$ a right completion is the only one, and its advantage is $G - 1$; a wrong one is in a group without a right one, and has 0. As $p \to 1$ a right
-# one has 0, a wrong one $-1$. So the hardest prompts weigh $G - 1$ times as much as the easiest. The mean over the right completions alone
+# one has 0, a wrong one $-1$. So the hardest prompts weigh $G - 1$ times as much as the easiest. Its weight, $1 + q + \dots + q^{G-2}$, is the slope of
+# the series of $\log p$ up to order $G - 1$ (the paper states $G$). The mean over the right completions alone
 # (rejection sampling) has the weight $(1 - q^G)/p = 1 + q + \dots + q^{G-1}$: it climbs $\sum_{j \le G} (1 - q^j)/j$.
 
 # %% [markdown]
