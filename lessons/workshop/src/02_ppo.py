@@ -181,8 +181,8 @@ for seed in (4, 3, 2, 1, 0):  # the text and the picture show the last
     shares.append(((ratios - 1).abs() > 0.2).double().mean(dim=2))
 shares = torch.stack(shares)
 means = 100 * shares.mean(dim=0)[:, [4, 16]]  # (2, 2)
-first, last, calm = ((at - rollout.old_logps).exp() for at in (
-    clip[1], clip[16], train(0.2, 0.0)[0][16]))
+first, last, free, calm = ((at - rollout.old_logps).exp() for at in (
+    clip[1], clip[16], no_clip[16], train(0.2, 0.0)[0][16]))
 outside, escaped, without = (((at - 1).abs() > 0.2) & real for at in (last, free, calm))
 stopped, up = (gradient == 0) & real, (A > 0) & real
 assert torch.equal(stopped, outside & ((last - 1).sign() == A.sign()))

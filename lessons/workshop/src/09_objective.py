@@ -47,16 +47,10 @@ for size in range(2, 65):
     differences = A[1:, 0] - A[:-1, -1]  # j others are right: right less wrong
     assert differences.max() < math.sqrt(size - 1) + 1e-12
     assert np.allclose(identity.weight("GRPO", [0.0, 1.0], size), math.sqrt(size - 1))
-ps = np.linspace(0, 1, 41)
-by_hand = math.sqrt(3) * ps + (3 - 2 * math.sqrt(3)) * (ps**2 / 2 - ps**3 / 3)
-assert np.allclose(identity.objective("GRPO", ps, 4), by_hand)
-
 edge, at_05 = {}, {}
 for size in (2, 3, 8, 64):
     w = identity.weight("GRPO", np.array([0.0, 0.05, 0.5]), size)
     edge[size], at_05[size] = w[:2] / w[2]
-    of_lesson_7 = identity.expected_sigma(ps[1:-1], size) / (ps * (1 - ps))[1:-1]
-    assert np.allclose(identity.weight("GRPO", ps[1:-1], size), of_lesson_7)
 assert np.allclose([edge[2], edge[3]], 1) and 1.4 < edge[8] < 1.5  # the claim
 pq_05 = 0.05 * 0.95 / 0.25
 assert [round(x, 2) for x in (at_05[8], pq_05, at_05[8] * pq_05)] == [1.33, 0.19, 0.25]
@@ -188,26 +182,15 @@ assert [round(solved[arm], 1) for arm in sorted(sure)] == [1.3, 0.1, 2.7, 4.6]  
 assert round(identity.weight("GRPO", p0, 8) @ (p0 - p0**2) / 12_000, 2) == 0.13  # rate .5
 assert round(identity.sigma(1, 8) / 2, 2) == 0.17
 assert [round(ends[name], 3) for name in ("GRPO", MATCHED)] == [0.993, 0.991]
-# 3 standard deviations of one run:
-assert abs(ends["Dr. GRPO"] - controlled_run.PUBLISHED["Dr. GRPO"]) < 0.018
 assert 0.5 < lead(0.7) < 1.5 and abs(lead(0.8)) < 0.5 and abs(lead(0.9)) < 0.2
 assert max(map(lead, np.linspace(0.52, 0.98, 47))) < lead(0.7) + 0.05  # its largest lead
 assert min(one.smallest_update for runs in arms.values() for one in runs) == 0
 assert np.abs(gap[3]).max() < 1e-6 and min(gap[8].min(), gap[64].min()) > 0.9
-assert len(seeds) == 10
-
-def of_update(p):
-    """The variance of GRPO's update of a coin, over all 256 groups of 8."""
-    R = torch.tensor([*product((0.0, 1.0), repeat=8)]).double()
-    chance = torch.where(R == 1, p, 1 - p).prod(dim=1)
-    g = (grpo.compute_advantages(rewards=R) * (R - p)).mean(dim=1)
-    return float(chance @ (g - chance @ g).square())
-
-raised = np.log(p0 / (1 - p0)) + np.linspace(0, 6, 150)[:, None]  # 150 steps of logits, by hand
-raised = 1 / (1 + np.exp(-raised))
+# The variance of a coin's update, σ: p (1 - p) 7/8 is the mean of σ²
+variance = [p * (1 - p) * 7 / 8 - identity.expected_sigma(p, 8) ** 2 for p in (0.5, 0.05)]
+raised = p0 / (p0 + (1 - p0) * 0.96 ** np.arange(150)[:, None])  # logits in 150 even steps
 silent = np.isin(np.random.default_rng(0).binomial(8, raised), (0, 8)).mean(axis=1)
-off = silent - identity.silent_rate(raised, 8).mean(axis=1)
-untrained = 1 - (off**2).mean() / silent.var()  # R²
+untrained = np.corrcoef(silent, identity.silent_rate(raised, 8).mean(axis=1))[0, 1] ** 2
 
 # %% [text]
 # ## Does the weight change the training?
@@ -297,7 +280,7 @@ def moves(p, w):
 # 8, from these starts, from 14.2 to 16.9 % (the paper's run: 14.3 to 17.0 %).
 #
 # By this weight, says the paper, "estimator variance is equalized". That of $2\arcsin\sqrt{k/G}$ is, in the limit; that of the update is not: in
-# groups of 8 a coin's has the variance {=of_update(0.5):.4f} at $p = ½$ and {=of_update(0.05):.4f} at .05.
+# groups of 8 a coin's has the variance {=variance[0]:.4f} at $p = ½$ and {=variance[1]:.4f} at .05.
 #
 # **Rules that favour hard prompts only** (in the slider). MaxRL (maximum likelihood reinforcement learning) has the advantage $(R - \mu)/\mu$, with the
 # group's mean reward $\mu$. As $p \to 0$ a right completion is the only one, and its advantage is $G - 1$; a wrong one is in a group without a right one, and has 0. As $p \to 1$ a right

@@ -234,7 +234,6 @@ without, alone, unmoved = (arm["update_norm"]["mean"] for arm in arms)
 assert min(gap["interval"][0] for gap in (main, gained, at_equal_length)) > 0
 assert no_kl["interval"][1] < 0 and alone > without > unmoved
 elsewhere = shrinkage.compared(grid.load_runs(shrinkage.RESULTS))[shrinkage.REPLACED]
-assert elsewhere["arithmetic"]["gap"]["interval"][1] < 0
 before, after = (ablation[arm] for arm in ("+ overlong filtering", "+ clip-higher"))
 rises = np.greater(after["entropy"]["seeds"], before["entropy"]["seeds"]).sum()
 
