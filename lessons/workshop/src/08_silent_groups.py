@@ -292,8 +292,8 @@ assert sums[1] - sums[0] < 2.71 and added > 15
 # standard errors. (Roughly, because each mixture is fitted anew, which the usual thresholds do not count.)
 #
 # **A curve that fits.** Bay and Yearick read the share of all-right prompts in DAPO's log (its Fig. 3b) as the mean of $p^{32}$. One free timescale
-# fits its rise with $R^2 = .92$; a curve without any theory reaches .98, as they say themselves. And DAPO trains in groups of 16: that would be the
-# mean of $p^{16}$, on Big-Math {=100 * h @ (right64 / 64) ** 16:.0f} % in place of {=100 * h @ (right64 / 64) ** 32:.0f} %.
+# fits its rise with $R^2 = .92$; a curve without any theory reaches .98, as they say themselves. And DAPO's text speaks of training samples, in groups
+# of 16: that would be the mean of $p^{16}$, on Big-Math {=100 * sum(h[c] * comb(c, 16) for c in right64.tolist()) / comb(64, 16):.0f} % in place of {=100 * sum(h[c] * comb(c, 32) for c in right64.tolist()) / comb(64, 32):.0f} %.
 #
 # Sources: Big-Math, [2502.17387](https://arxiv.org/abs/2502.17387), and its
 # [card](https://huggingface.co/datasets/SynthLabsAI/Big-Math-RL-Verified), which names Llama-3.1-8B (the authors'

@@ -147,8 +147,8 @@ show(learning(runs))
 # $$\mathbb E[g] = w(\tilde p)\,J\,\nabla p$$
 #
 # GRPO's $w$ depends on $\tilde p$, so errors also change how prompts count against each other. The factor $J\,w(\tilde p)/w(p)$ is $J$ under Dr. GRPO and
-# below 1 under GRPO. Not every rule shortens: with $w = q^{G-1}$ (exercise 3 of [lesson 7](07_group_size.ipynb)) rejecting half of the right ones makes
-# the update of a prompt with $p = ½$ longer, in groups of 8 {=0.5 * 0.75**7 / 0.5**7:.1f} times.
+# below 1 under GRPO (checked in groups of 8). Not every rule shortens: with $w = q^{G-1}$ (exercise 3 of [lesson 7](07_group_size.ipynb)) rejecting
+# half of the right ones makes the update {=0.5 * 0.75**7 / 0.5**7:.1f} times as long at $p = ½$ and $G = 8$.
 # By enumeration of six answers, all groups of three and all verdicts:
 
 # %% [fold]
