@@ -9,7 +9,7 @@
 # > critic's judgement of single tokens.**
 # >
 # > After 320 optimizer steps our critic valued right completions above wrong ones in 90 % of pairs, but in 55 ± 5 % (a coin: 50) where problem and form
-# > were the same; none of 83 mistakes did it blame by more than .07 (λ = 0).
+# > were the same; it blamed none of 83 mistakes by more than .07 (λ = 0).
 #
 # Here is a completion of `48+38-28?` with the mistake `48+38=96`. The **true value** of a prefix is the share of 64 continuations that end right.
 
