@@ -12,7 +12,7 @@
 # > noisy updates can ruin it instead.**
 # >
 # > In one run of a tiny policy, thirty updates raise right answers from 19 to 93 %. With 3 added to every reward (same mean update, far
-# > noisier) three in ten longer runs are ruined; with 3.42 subtracted, two; with neither, none.
+# > noisier) three in ten longer runs are ruined; subtracting 3.42 ruins two in ten; leaving the reward alone ruins none.
 #
 # In supervised learning somebody has to write the completions to imitate. Here the verifier only has to *recognise* a right one. The
 # price: what the policy never samples cannot be rewarded.
@@ -232,7 +232,7 @@ say(f"""*Line: the median run. Band: the middle eight runs in ten.*
 **Only the two noisy ones lose runs, whether they push up or down.** A large noisy step can make the right
 completions improbable by chance; then they are hardly ever sampled, and nothing brings them back. Small steps
 mostly average the noise out. (Noise is not the whole story: $b = -3$ loses more. It also pushes up a wrong completion
-that was sampled by chance, and so it is sampled again.)""")
+that was sampled by chance, and so it is sampled again. Halfway, at $p = ½$, the noise has the same order.)""")
 
 # %% [markdown]
 # ## Exercises

@@ -236,7 +236,7 @@ def worse_than_none_above(p):
 # </details>
 #
 # The mean reward is nevertheless usual: it needs no scores, and it cancels any constant added to all rewards. What it does to
-# training: [lesson 19](19_which_baseline.ipynb), where, in our short runs, the bare reward learned best.
+# training: [lesson 19](19_which_baseline.ipynb), where, in short runs of one update a batch, the bare reward ended highest.
 #
 # **2. Find the bug.** Many tokenizers have no padding token, so the EOS is used for it. The mask `ids != pad` then also leaves out the
 # EOS that ended the completion, and the EOS's score is missing from the update: several public trainers have had this bug. Repair the **mask**:

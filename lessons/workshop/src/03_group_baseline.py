@@ -304,9 +304,13 @@ for G in (2, 3, 4, 5):
     assert np.allclose([loo, rescaled], exact + price / (G - 1), rtol=1e-12, atol=0)
     print(f"  RLOO, G = {G}: {loo:.4f}")
 
-# %% [markdown]
+# %% [text]
 # *A dot is the update of one group of two, its size the group's probability; the cross is $\nabla p$, the circle the average. GRPO's groups of
 # two lie where RLOO's do.* RLOO is noisier than no baseline in groups of two and three, and less noisy from four on.
+#
+# **Is it biased, after all?** "Your Group-Relative Advantage Is Biased" ([2601.08521](https://arxiv.org/abs/2601.08521)) finds advantages too low on
+# hard prompts. That is so *given a mixed group*: at $p = .1$ a mixed group of 8 has the mean reward {=(0.1 - 0.1**8) / (1 - 0.1**8 - 0.9**8):.2f}, not .1. The silent groups,
+# which bring no update, make up for it: over all groups $R - b_i$ has no bias (step 1).
 #
 # **Groups by text.** A batch may hold the question *how many?* twice, with two different pictures. Some public trainers group completions by
 # the prompt's text, which merges the two. Then every completion for a hard picture (all wrong) gets −1/2 and every one for an easy one

@@ -7,8 +7,8 @@
 # > **In a policy that can set the lengths of right and of wrong completions separately, dividing by length makes right ones shorter and wrong
 # > ones longer; dividing by a constant does neither.**
 # >
-# > A network need not be such a policy. In our runs of GRPO neither shows: right completions have 25.0 tokens with either divisor,
-# > 0.02 [−0.06, 0.10] more if divided by length, wrong ones 23.4 against 23.0, 0.44 [−0.61, 1.48] more.
+# > A network need not be such a policy. In our runs of GRPO, with its KL (Kullback–Leibler) penalty, neither shows: right completions have 25.0
+# > tokens with either divisor, 0.02 [−0.06, 0.10] more if divided by length, wrong ones 23.4 against 23.0, 0.44 [−0.61, 1.48] more.
 #
 # The smallest case is one group of four: right completions of 5 and of 50 tokens, and wrong ones of 5 and of 50. The **advantage** of
 # right ones is 1, that of wrong ones −1. (Dr. GRPO, "GRPO done right", has half of that; to compare divisors we hold them equal.)
@@ -61,7 +61,7 @@ show(lesson_05.two_rules(grown))
 
 # Our training runs, in the box and in the table further down:
 results = compare_tables.load()
-arms, ablation = results["pieces"]["arms"], results["ablation"]["arms"]
+arms = results["pieces"]["arms"]
 
 
 def interval(gaps, digits=1):
@@ -77,13 +77,18 @@ for kind in ("right", "wrong"):
     by_length[kind] = [interval(gaps, 2) for gaps in (divided, not_divided)]
     by_mean, by_constant = both - length_only, sigma_only - neither
     by_sigma[kind] = [interval(gaps) for gaps in (by_mean, by_constant)]
+lighter = {p: identity.weight("GRPO", p, 8) / identity.weight("Dr. GRPO", p, 8) for p in (0.38, 0.95)}
+
+
+def longer(experiment, *pair):
+    """How much longer the wrong completions of one arm are than another's."""
+    arms = results[experiment]["arms"]
+    return interval(np.subtract(*(arms[name]["length_wrong"]["seeds"] for name in pair)))
+
+no_kl = {name: arm["length_wrong"]["mean"] for name, arm in results["no_kl"]["arms"].items()}
 steps = ("+ token-level loss", "+ soft overlong punishment")
-token_level = np.subtract(*(ablation[name]["length_wrong"]["seeds"] for name in steps))
-falls = ["−" in text for text in by_length["wrong"] + by_length["right"]]
-assert falls == [True, False, True, True]
-assert "−" not in by_sigma["wrong"][0] + by_sigma["wrong"][1] and token_level.mean() > 0
 assert by_length["wrong"] == ["0.44 [−0.61, 1.48]", "1.48 [0.66, 2.29]"]  # as in the box
-assert by_length["right"][0] == "0.02 [−0.06, 0.10]"
+assert by_length["right"] == ["0.02 [−0.06, 0.10]", "−0.07 [−0.21, 0.08]"]  # one of four
 tokens = {kind: [arms[name][f"length_{kind}"]["mean"] for name in names] for kind in by_length}
 # The box and the table: GRPO; not / σ; constant length; neither
 measured = {kind: [f"{mean:.1f}" for mean in tokens[kind]] for kind in tokens}
@@ -180,12 +185,13 @@ assert 1 / G < unevenness(dapo) / unevenness(grpo) < 1.3 / G  # "about 1/B"
 #
 # ## Our training runs
 #
-# **We looked for both drifts in a network. With GRPO's ÷ σ neither shows; without it wrong completions lengthen as predicted, by one or two
-# tokens of 17.** Whoever takes the length out of GRPO's divisor, to get shorter wrong completions, gains 0.4 of 23 tokens, perhaps none. One parameter may set both lengths there, and then the two pushes
-# cancel, at least in part.
+# **We looked for both drifts in a network that is also held by a KL penalty. With GRPO's ÷ σ neither shows; without it the completions that are
+# still wrong are 0.7 to 2.3 tokens longer, as predicted.** Taking the length out of GRPO's divisor shortened wrong completions by 0.4 of 23 tokens,
+# perhaps by none. One parameter may set both lengths there, and then the two pushes cancel, at least in part.
 #
 # We replaced the length in the divisor by the constant. GRPO also divides by σ, Dr. GRPO does not: we did both. Mean tokens,
-# divided by length → by the constant, and what dividing by length adds (arithmetic, last ten of 60 steps, ten seeds, 95 % intervals):
+# divided by length → by the constant, and what dividing by length adds (arithmetic, last ten of 60 steps, ten seeds, 95 % intervals;
+# [results.json](experiments/results.json): `pieces`):
 #
 # | completions | prediction | with ÷ σ, as in GRPO | without, as in Dr. GRPO |
 # |---|---|---|---|
@@ -193,10 +199,17 @@ assert 1 / G < unevenness(dapo) / unevenness(grpo) < 1.3 / G  # "about 1/B"
 # | wrong | longer | {=measured["wrong"][0]} → {=measured["wrong"][2]}: {=by_length["wrong"][0]} | {=measured["wrong"][1]} → {=measured["wrong"][3]}: {=by_length["wrong"][1]} |
 #
 # One of four intervals excludes 0. Even that one need not be the bias: it compares the completions that are *still* wrong, and each rule leaves
-# other problems unsolved. On long chains of thought Dr. GRPO's paper (Fig. 6) sees wrong ones grow, and less without
-# both divisions.
+# other problems unsolved. Right completions could hardly show it: nearly all end up with every step written out, and then the problem fixes the
+# length. On long chains of thought Dr. GRPO's paper (Fig. 6), which has no KL, sees wrong ones grow, and less without both divisions.
 #
-# **Open:** why does ÷ σ make wrong completions {=by_sigma["wrong"][0]} and {=by_sigma["wrong"][1]} tokens longer (length, constant)?
+# **Why does ÷ σ make wrong completions {=by_sigma["wrong"][0]} and {=by_sigma["wrong"][1]} tokens longer (length, constant)? Through the KL.** Without
+# ÷ σ the mean update is {=lighter[0.38]:.1f} ($p = .38$) to {=lighter[0.95]:.1f} times ($p = .95$) smaller. So the same KL weighs that much more, and the base, to which it pulls, writes
+# 6.7 tokens on average. Two more pairs of arms agree (`batch_sigma`, `no_kl`):
+#
+# - Dr. GRPO with a smaller KL (times the batch's σ), its advantages untouched: wrong completions {=longer("batch_sigma", "KL × σ of the batch", "Dr. GRPO")} tokens longer.
+# - No KL: {=no_kl["GRPO"]:.2f} tokens with GRPO, {=no_kl["Dr. GRPO"]:.2f} with Dr. GRPO, which has neither division: a difference of {=longer("no_kl", "Dr. GRPO", "GRPO")}.
+#
+# So the two nulls above hold with this KL and on this task.
 #
 # ## Exercises
 #
@@ -261,8 +274,9 @@ def losses_in_parts(f, mask, size):
 #
 # - $1/|y|$ pushes the tokens of short completions harder in *both* directions. In our small policy right completions shorten and wrong
 #   ones lengthen; a constant divisor does neither.
-# - In practice: divide by a constant or by the batch's tokens. At our 17 to 25 tokens it made little difference; longer ones we did not
-#   try. Log the lengths of right and of wrong ones apart.
+# - In practice: divide by a constant or by the batch's tokens. At our 17 to 25 tokens, with ÷ σ and a KL, no drift was seen; longer ones we did
+#   not try. Log the lengths of right and of wrong ones apart.
+# - Two algorithms with one KL coefficient do not have one KL: its weight counts beside their updates.
 #
 # ## For a second reading (15 minutes): the token mean, a shared parameter
 #
@@ -277,7 +291,7 @@ def losses_in_parts(f, mask, size):
 #
 # **What a token mean leaves.** A completion is part of its own denominator: about $1/B$ of GRPO's bias (short − long over short + long) is left. And one long completion
 # can dominate: of lengths 10, 10, 10 and 500 the last has {=share:.0%} of the
-# weight. In our runs of DAPO's parts ([lesson 10](10_dapo.ipynb)) it makes wrong completions {=interval(token_level)} tokens *longer* than $1/|y|$.
+# weight. In our runs of DAPO's parts ([lesson 10](10_dapo.ipynb), no KL; `ablation`) it makes wrong completions {=longer("ablation", *steps)} tokens *longer* than $1/|y|$.
 #
 # **A widespread reading** calls GRPO "biased toward shorter responses". This is only the half with $A > 0$; Dr. GRPO's
 # section 3.1 has both.

@@ -7,8 +7,8 @@
 # > **Dr. GRPO climbs the mean solve rate. GRPO climbs a function that is steeper at both ends: very hard and very easy prompts count more than
 # > medium ones, by less than half in groups of 8, not at all in groups of 2 or 3.**
 # >
-# > Our runs train coins, no language model. Where they compete, GRPO's weight saves a few hard ones that Dr. GRPO gives up; in groups of 8 almost none
-# > without the help of chance.
+# > Our runs train coins, no language model. Where they compete, GRPO's weight saves a few hard ones that Dr. GRPO gives up; in groups of 8, without the
+# > help of chance, from one start of ten.
 #
 # The expected update of a prompt is a number times $\nabla p$, the gradient of its success probability. That number is the prompt's **weight**.
 #
@@ -47,16 +47,10 @@ for size in range(2, 65):
     differences = A[1:, 0] - A[:-1, -1]  # j others are right: right less wrong
     assert differences.max() < math.sqrt(size - 1) + 1e-12
     assert np.allclose(identity.weight("GRPO", [0.0, 1.0], size), math.sqrt(size - 1))
-ps = np.linspace(0, 1, 41)
-by_hand = math.sqrt(3) * ps + (3 - 2 * math.sqrt(3)) * (ps**2 / 2 - ps**3 / 3)
-assert np.allclose(identity.objective("GRPO", ps, 4), by_hand)
-
 edge, at_05 = {}, {}
 for size in (2, 3, 8, 64):
     w = identity.weight("GRPO", np.array([0.0, 0.05, 0.5]), size)
     edge[size], at_05[size] = w[:2] / w[2]
-    of_lesson_7 = identity.expected_sigma(ps[1:-1], size) / (ps * (1 - ps))[1:-1]
-    assert np.allclose(identity.weight("GRPO", ps[1:-1], size), of_lesson_7)
 assert np.allclose([edge[2], edge[3]], 1) and 1.4 < edge[8] < 1.5  # the claim
 pq_05 = 0.05 * 0.95 / 0.25
 assert [round(x, 2) for x in (at_05[8], pq_05, at_05[8] * pq_05)] == [1.33, 0.19, 0.25]
@@ -178,20 +172,25 @@ def without_chance(rule, size, p0):
         theta += push - push.mean()
     return 100 * (theta[hardest] > 0).mean()
 
-sure = {arm: np.mean([without_chance(*arm, start(seed)) for seed in seeds])
-        for arm in rivals if arm[1] > 3}
-assert [round(sure[arm], 1) for arm in sorted(sure)] == [0, 0, 0.2, 2.5]
+def cell(shares):
+    return f"{np.mean(shares):.1f} % ({min(shares):.1f} to {max(shares):.1f})"
+
+sure = {arm: [without_chance(*arm, start(seed)) for seed in seeds] for arm in rivals if arm[1] > 3}
+assert [round(np.mean(sure[arm]), 1) for arm in sorted(sure)] == [0, 0, 0.2, 2.5]
+assert np.count_nonzero(sure["GRPO", 8]) == 1  # the claim
 assert [round(solved[arm], 1) for arm in sorted(sure)] == [1.3, 0.1, 2.7, 4.6]  # the table
 assert round(identity.weight("GRPO", p0, 8) @ (p0 - p0**2) / 12_000, 2) == 0.13  # rate .5
 assert round(identity.sigma(1, 8) / 2, 2) == 0.17
 assert [round(ends[name], 3) for name in ("GRPO", MATCHED)] == [0.993, 0.991]
-# 3 standard deviations of one run:
-assert abs(ends["Dr. GRPO"] - controlled_run.PUBLISHED["Dr. GRPO"]) < 0.018
 assert 0.5 < lead(0.7) < 1.5 and abs(lead(0.8)) < 0.5 and abs(lead(0.9)) < 0.2
 assert max(map(lead, np.linspace(0.52, 0.98, 47))) < lead(0.7) + 0.05  # its largest lead
 assert min(one.smallest_update for runs in arms.values() for one in runs) == 0
 assert np.abs(gap[3]).max() < 1e-6 and min(gap[8].min(), gap[64].min()) > 0.9
-assert len(seeds) == 10 and gap[64].min() > gap[8].mean()
+# The variance of a coin's update, σ: p (1 - p) 7/8 is the mean of σ²
+variance = [p * (1 - p) * 7 / 8 - identity.expected_sigma(p, 8) ** 2 for p in (0.5, 0.05)]
+raised = p0 / (p0 + (1 - p0) * 0.96 ** np.arange(150)[:, None])  # logits in 150 even steps
+silent = np.isin(np.random.default_rng(0).binomial(8, raised), (0, 8)).mean(axis=1)
+untrained = np.corrcoef(silent, identity.silent_rate(raised, 8).mean(axis=1))[0, 1] ** 2
 
 # %% [text]
 # ## Does the weight change the training?
@@ -206,10 +205,13 @@ assert len(seeds) == 10 and gap[64].min() > gap[8].mean()
 #
 # | of the quarter hardest at the start, above ½ in the end | GRPO | Dr. GRPO | GRPO, no chance | Dr. GRPO, no chance |
 # |---|---|---|---|---|
-# | G = 64 | {=solved["GRPO", 64]:.1f} % | {=solved["Dr. GRPO", 64]:.1f} % | {=sure["GRPO", 64]:.1f} % | {=sure["Dr. GRPO", 64]:.1f} % |
-# | G = 8 | {=solved["GRPO", 8]:.1f} % | {=solved["Dr. GRPO", 8]:.1f} % | {=sure["GRPO", 8]:.1f} % | {=sure["Dr. GRPO", 8]:.1f} % |
+# | G = 64 | {=solved["GRPO", 64]:.1f} % | {=solved["Dr. GRPO", 64]:.1f} % | {=cell(sure["GRPO", 64])} | {=np.mean(sure["Dr. GRPO", 64]):.1f} % |
+# | G = 8 | {=solved["GRPO", 8]:.1f} % | {=solved["Dr. GRPO", 8]:.1f} % | {=cell(sure["GRPO", 8])} | {=np.mean(sure["Dr. GRPO", 8]):.1f} % |
 #
-# Most hard coins are given up under both rules. At G = 64 GRPO's weight itself saves some; **at G = 8 chance alone saves about half of what weight and chance save together**. Under GRPO each coin loses .13 at first, more than a hard one moves by itself on average. But a lucky group of 8, one right, moves it
+# *Means of ten starts, in brackets from the lowest to the highest. GRPO's hardest quarter ends at a higher solve rate from every start, by
+# {=min(gap[8].min(), gap[64].min()):.2f} points or more (G = 3: one rule, no difference).*
+#
+# Most hard coins are given up under both rules. At G = 64 GRPO's weight itself saves some, from {=np.count_nonzero(sure["GRPO", 64])} of ten starts; **at G = 8 chance alone saves about half of what weight and chance save together**. Under GRPO each coin loses .13 at first, more than a hard one moves by itself on average. But a lucky group of 8, one right, moves it
 # by .17. A streak lifts it, and the higher it stands, the more it
 # pushes itself. (Under Dr. GRPO a lucky group's step is shorter.) Now without chance:
 #
@@ -251,7 +253,7 @@ def moves(p, w):
 #
 # - The expected update of a prompt is its weight $w(p)$ times $\nabla p$, and training climbs the integral of $w$.
 # - Dr. GRPO climbs $p$. So does GRPO at G = 2 and 3, where its weight is constant; at G = 8 the extremes weigh {=edge[8]:.2f} times a medium prompt.
-# - Where coins compete, the weight saves a few hard ones, at G = 8 almost none without chance.
+# - Where coins compete, the weight saves a few hard ones; at G = 8, without chance, from one start of ten.
 #
 # ## For a second reading (20 minutes): a published gap, the bound at every G, the limit, other rules
 #
@@ -259,6 +261,11 @@ def moves(p, w):
 # of 8, at one learning rate. The hardest quarter ends at .99 under GRPO, at .88 under Dr. GRPO; GRPO's preference "changes the learning trajectory", it
 # concludes. But GRPO's update has the factor σ ≤ ½, Dr. GRPO's σ²: GRPO steps at least twice as far on *every* prompt. We repeat the run
 # ({=ends["GRPO"]:.3f}, {=ends["Dr. GRPO"]:.3f}; four seeds) and match the mean *first* steps by Dr. GRPO's learning rate: then it ends at {=ends[MATCHED]:.3f}.
+# That is near the ceiling. Earlier GRPO's weight shows: when the mean solve rate is .7, its hardest quarter is {=lead(0.7):.1f} points ahead, its largest lead;
+# at .8 and .9 it is less than half a point. (No coin can get worse in this run: σ is never below 0.)
+#
+# The paper's other check is of its random numbers: silent groups follow their formula with $R^2 = .999$. So they do, with {=untrained:.4f}, where
+# nothing trains and we raise the logits by hand.
 #
 # **No prompt weighs more than $\sqrt{G-1}$,** since no difference does. With $b = G-1-j$, its square is
 #
@@ -268,11 +275,17 @@ def moves(p, w):
 # twice the root of the product). The third term is at most as much, since $\sqrt{jb} \le jb$ for whole numbers. ∎
 #
 # **The limit.** As $G \to \infty$, $j/(G-1)$ tends to $p$, and the difference to $\frac{q}{\sqrt{pq}} + \frac{p}{\sqrt{pq}} = \frac{1}{\sqrt{pq}}$. With
-# $p = \sin^2 u$ its integral is $2u = 2\arcsin\sqrt p$ (also Thrampoulidis et al., [2510.23049](https://arxiv.org/abs/2510.23049)).
+# $p = \sin^2 u$ its integral is $2u = 2\arcsin\sqrt p$ (also Thrampoulidis et al., [2510.23049](https://arxiv.org/abs/2510.23049)). On Big-Math this
+# limit raises the share of the update that goes to prompts below .1 or above .9 from Dr. GRPO's 13.9 % to 24.7 % (the paper's Table 3); groups of
+# 8, from these starts, from 14.2 to 16.9 % (the paper's run: 14.3 to 17.0 %).
+#
+# By this weight, says the paper, "estimator variance is equalized". That of $2\arcsin\sqrt{k/G}$ is, in the limit. That of the update is not: in
+# groups of 8 a coin's update has the variance {=variance[0]:.4f} at $p = ½$ and {=variance[1]:.4f} at .05.
 #
 # **Rules that favour hard prompts only** (in the slider). MaxRL (maximum likelihood reinforcement learning) has the advantage $(R - \mu)/\mu$, with the
 # group's mean reward $\mu$. As $p \to 0$ a right completion is the only one, and its advantage is $G - 1$; a wrong one is in a group without a right one, and has 0. As $p \to 1$ a right
-# one has 0, a wrong one $-1$. So the hardest prompts weigh $G - 1$ times as much as the easiest. The mean over the right completions alone
+# one has 0, a wrong one $-1$. So the hardest prompts weigh $G - 1$ times as much as the easiest. Its weight, $1 + q + \dots + q^{G-2}$, is the slope of
+# the series of $\log p$ up to order $G - 1$ (the paper states $G$). The mean over the right completions alone
 # (rejection sampling) has the weight $(1 - q^G)/p = 1 + q + \dots + q^{G-1}$: it climbs $\sum_{j \le G} (1 - q^j)/j$.
 
 # %% [markdown]

@@ -248,7 +248,7 @@ def modes_changed(before, after):
 
 # %% [text]
 # On 64 held-out problems, after eight batches of 32 groups of 8 (learning rate 3e-4, no Kullback–Leibler (KL) penalty; run 1 is that of the
-# pictures):
+# pictures; [short_answers.json](experiments/short_answers.json)):
 #
 # | | before | run 1 | 2 | 3 | 4 | 5 |
 # |---|---|---|---|---|---|---|
@@ -260,7 +260,7 @@ def modes_changed(before, after):
 #
 # Only run 5's vote passes the bound, but in all five the modes show more than sharpening. Votes (means of 40 draws) see less than half of the
 # changes, but still {=64 * min(by_votes):.0f} to {=64 * max(by_votes):.0f} problems, and in sharpened copies none. So **if you have votes only, count the problems
-# whose clear leaders differ: more than a few per cent is more than sharpening** of the answers. It need not be learning: of the modes that run {=worst + 1} changed, {=won}
+# whose clear leaders differ: more than a few per cent is more than sharpening** of the answers. It need not be learning: of the modes that run {=worst + 1} changed, the most of the five, {=won}
 # became right, and {=lost} had been right.
 #
 # (Where a model reasons first, sharpening its *completions* can change the mode of its answers: two completions of .2 together beat one of .3,

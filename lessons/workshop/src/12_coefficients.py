@@ -253,7 +253,7 @@ def expected_update(pi, sampler, R):
 # | those kept, if the base solves half of the batch | × 2 | {=hard[3]} |
 # | those kept, if the prompt is alone in its batch | × 50 | {=hard[2]} |
 #
-# For one prompt a divisor is a learning rate.
+# For one prompt a divisor is a learning rate. With × 2 the base's completions lead at first; from update {=overtakes} on the policy's own do.
 
 # %% [markdown]
 # Divisors also tell GRPO's relatives apart.

@@ -273,7 +273,7 @@ def completion_logps(logits, sequence, n):
 # ## For a second reading (8 minutes)
 #
 # **The same by computation.** `python -m lessons.clinic RUN` reads the log of a run and names the *class* of its bug, by
-# [rules that one can follow by hand](clinic/RULES.md). In [the benchmark](clinic/README.md#a-benchmark) it judged one run of each change (folded, because it names the five runs):
+# [rules that one can follow by hand](clinic/RULES.md). In [the benchmark](clinic/README.md#a-benchmark) ([scores.json](clinic/scores.json)) it judged one run of each change (folded, because it names the five runs):
 
 # %% [fold] guess
 said = scores["ours"]
