@@ -1,11 +1,11 @@
-# %% [markdown] 42 minutes, without the second reading
+# %% [markdown] 40 minutes, without the second reading
 # # 14 · The policy has moved, or was rounded: what weight?
 #
 # The policy that is trained is often not the one that wrote the completions: it has made updates since, or another engine sampled, in another
 # precision. How much should each token count then?
 #
-# > **Published losses have one gradient while the policy that is trained is the one that sampled; after that each weights tokens or completions,
-# > stops some of them, or does both.**
+# > **As long as the policy that is trained is the one that sampled, published losses have one gradient; after that each weights tokens, stops tokens,
+# > or does both.**
 
 # %% [fold]
 import numpy as np
@@ -21,7 +21,7 @@ from lessons.workshop.notebook import check, show, trains
 show(lesson_14.factor_picture())
 
 # %% [markdown]
-# *What a loss multiplies the push of a token, $A\,\nabla\ell$, by. At ratio 1 all five lines meet.*
+# *What a loss multiplies a token's push $A\,\nabla\ell$ by. At ratio 1 all lines meet. (SAPO: in the table below.)*
 #
 # Let $\ell$ be a token's log-probability. Its *ratio* $\rho = e^{\ell - \ell^{old}}$ is its probability now, over its probability when it was
 # sampled. Since $\nabla\rho = \rho\,\nabla\ell$, each of these losses pushes a token along
@@ -29,11 +29,11 @@ show(lesson_14.factor_picture())
 # $$f(\rho)\,A\,\nabla\ell, \qquad f(1) = 1$$
 #
 # GRPO's loss, $-\min\big(\rho A,\ \mathrm{clip}(\rho, .8, 1.2)\,A\big)$, does *both*: its $f$ is $\rho$, the **weight**, until the token has left the
-# clip's range the way $A$ pushes it. Then $f$ is 0, the **bound**. CISPO has the weight alone. The bound alone is nobody's method. We add
+# clip's range on the side to which $A$ pushes. Then $f$ is 0, the **bound**. CISPO has the weight alone. The bound alone is nobody's method; we add
 # it to tell the two apart.
 #
-# **The weight grows with the token's probability.** A token that is pushed up speeds up, one that is pushed down slows. The bound stops both, one
-# step late: it looks at the ratio before a step.
+# **The weight grows with the token's probability.** A token that is pushed up speeds up, one that is pushed down slows. The bound stops a token one
+# step late, because it looks at the ratio before a step.
 #
 # **1. By hand.** In a completion of two tokens the first has become 1.3 times as likely, the second .7 times. What is $f$ of each?
 #
@@ -60,8 +60,8 @@ table = [[1.3, 0.7, 1.3, 0.7], [0, 1, 1, 0], [0.91**0.5, 0.91**0.5, 0, 0]]
 # %% [markdown]
 # ## Weight or bound? The policy has moved
 #
-# Four arms train our small language model: neither, weight, bound, both. A batch of 256 completions is used in four epochs of 8 updates. Every
-# optimizer step of a run has one length, so arms differ in direction only.
+# Does it matter which? We train our small language model with each of the four: neither, weight, bound, both. A batch of 256 completions is used in four
+# epochs of 8 updates. Every optimizer step of a run has one length, so that only the steps' directions differ.
 #
 # *At which of three lengths, .008, .016 or .032, does the weight alone fall behind? Guess, then open the output (…).*
 
@@ -107,21 +107,22 @@ show(lesson_14.ends_picture(runs))
 # - **Doing neither loses at every length.**
 # - **Weight or bound?** At .008 the intervals exclude a difference above {=limit(three, steps[0]):.1f} points among weight, bound and both. At .016 it is undecided, up to {=limit(three, steps[1]):.0f}
 #   points. At .032 the bound is needed.
-# - **A shorter step moved more than a better rule.** From .008 to .032 even the best arm loses {=ahead(UNWEIGHTED, UNWEIGHTED, steps[0], steps[2])} points. No correction at
-#   *half* the step, less the best correction at the full one: {=ahead(OLD, UNWEIGHTED, steps[0], steps[1])} points for steps of .016 and
-#   {=ahead(OLD, UNWEIGHTED, steps[1], steps[2])} for .032. These intervals are too wide to call the two equal.
+# - **No rule makes up for a long step.** From .008 to .032 even the bound alone, the best, loses {=ahead(UNWEIGHTED, UNWEIGHTED, steps[0], steps[2])} points.
 #
-# So shorten the step before you look for another rule. If steps must be long, take a rule with a bound.
+# Is half the step as good as the best rule? Doing neither at half the length, less the bound alone at the full one, gives {=ahead(OLD, UNWEIGHTED, steps[0], steps[1])} points for
+# .016 and {=ahead(OLD, UNWEIGHTED, steps[1], steps[2])} for .032. That is undecided, too.
+#
+# So far we have: no bound was seen to cost anything. Take one, and shorten the step before you tune it.
 #
 # ## Another engine: the policy was rounded
 #
-# So far an update had moved the policy. Now nothing has moved, but the engine that samples rounds differently. Each token's probability is a little off, and over a
+# Now nothing has moved, but the engine that samples rounds differently. Each token's probability is a little off, and over a
 # completion the differences multiply. Take the text *aa*, of three tokens:
 #
 # | | a | a | end | the whole text |
 # |---|---|---|---|---|
 # | sampler, $\pi_{sampler}$ | .5 | .4 | .2 | .04 |
-# | trainer, $\pi_{old}$ | .4 | .4 | .5 | .08 |
+# | trainer, before any update, $\pi_{old}$ | .4 | .4 | .5 | .08 |
 # | weight, $w = \pi_{old}/\pi_{sampler}$ | .8 | 1 | 2.5 | 2 |
 #
 # Of 100 completions the sampler writes *aa* 4 times, the trainer would write it 8 times. So each of the four must count twice, *in all its
@@ -189,25 +190,25 @@ left = markdown(["sampler", "$d$", "left of a batch, $T$ = 20", "1,000", "9,000"
 #
 # - **No cap binds.** Capped at 3, the weights leave it {=lesson_14.off(lesson_14.capped):.2f} off: a cap trades noise for a wrong mean.
 # - **The sampler can write all that the trainer can.** With top-p or top-k it cannot, and no weight brings back what is never sampled.
-# - **The update sums scores**, as in Dr. GRPO, RLOO and REINFORCE. With GRPO's ÷ length the weight leaves the mean {=lesson_14.off(lesson_14.of_completions, lesson_14.N_TOKENS):.2f} off, and no weight
-#   {=lesson_14.off(lesson_14.unweighted, lesson_14.N_TOKENS):.2f}: a score over its length no longer has mean 0.
+# - **The update sums scores**, as in Dr. GRPO, RLOO and REINFORCE. Weighted scores have mean 0, so the mean reward in $A$ drops out, though it is the
+#   sampler's. Divided by their lengths they have not: with GRPO's ÷ length the mean is {=lesson_14.off(lesson_14.of_completions, lesson_14.N_TOKENS):.2f} off, without the weight {=lesson_14.off(lesson_14.unweighted, lesson_14.N_TOKENS):.2f}.
 # - **Nothing divides by the group's σ or mean**, which are the sampler's. With ÷ σ a prompt's mean update keeps its direction but has the sampler's
 #   weight, $w_G(p_{sampler})\,\nabla p$ ([lesson 9](09_objective.ipynb)). Here it is {=prompt_weight(8) - 1:.0%} too long in groups of 8 and {=prompt_weight(64) - 1:.0%} in groups of 64. In
 #   groups of 8 it is never more than {=identity.weight("GRPO", 0, 8) / identity.weight("GRPO", 0.5, 8) - 1:.0%} too long.
 #
 # ## How many tokens until it matters?
 #
-# Let the $\log w$ of $T$ tokens be independent and normal with standard deviation $d$. Then $n$ weighted completions are worth
+# Let the $\log w$ of each of $T$ tokens be independent and normal, with standard deviation $d$. Then $n$ weighted completions are worth only
 # $n\,(\mathbb E w)^2 / \mathbb E w^2 = n\,e^{-Td^2}$. We sampled with copies of our policy in bfloat16, and with parameters in float8:
 #
 # {=left}
 #
 # **Length decides.** Our completions have 20 tokens. Trained on either sampler's, without a weight or with one capped at 2 (five arms, five seeds), GRPO was not
-# seen to differ from a run with a float32 sampler. Losses of more than {=excluded("bfloat16"):.1f} points with bfloat16 and {=excluded("float8"):.1f} with float8 are excluded. We trained nothing longer.
+# seen to differ from a run with a float32 sampler. The intervals exclude losses of more than {=excluded("bfloat16"):.1f} points with bfloat16 and {=excluded("float8"):.1f} with float8. We trained nothing longer.
 #
 # ## One table
 #
-# Here $\rho$ is the ratio of now over sampled, $w$ that of trainer over sampler.
+# $\rho$: the trainer's policy now, over the trainer's before the first update. $w$: the latter, over the sampler's.
 #
 # | method | weight | stops | unit | TRL 1.16 | verl 0.9.1 |
 # |---|---|---|---|---|---|
@@ -217,20 +218,20 @@ left = markdown(["sampler", "$d$", "left of a batch, $T$ = 20", "1,000", "9,000"
 # | GMPO | $\bar\rho$ of bounded ratios | outside [.67, 1.49] | weight: completion; bound: token | `experimental.gmpo` | `loss_mode=geo_mean` |
 # | CISPO | $\rho$, capped | nothing | token | `loss_type=cispo` | `loss_mode=cispo` |
 # | SAPO | smooth, at most 1.57 | nothing | token | `loss_type=sapo` | `loss_mode=sapo` |
-# | IPO (prime-rl's default) | $\rho\,w$ | a probability changed by over .3 | token | – | – |
-# | IcePop | $w$ | outside [.5, 5] | token | `token_mask` | `rollout_is=token`, `rollout_is_threshold=0.5_5.0` |
+# | IPO (prime-rl) | $\rho\,w$ | a probability changed by over .3 | token | – | – |
+# | IcePop | $w$ | outside [.5, 5] | token | `token_mask`, with `clip_min` | `rollout_is=token`, `rollout_is_threshold=0.5_5.0` |
 # | truncated importance sampling | $w$, capped | nothing | either | `token_truncate`, `sequence_truncate` | `rollout_is=token`, `=sequence` |
 # | TRL's default with vLLM | $w$ | above 3 | completion | `sequence_mask` | – |
 #
 # The first four stop only what $A$ pushes further out; IPO and IcePop stop either way. TRL's last names are values of
-# `vllm_importance_sampling_mode`. DPPO stopped a token once its own push had changed its probability by some .2; TRL removed it in July 2026, prime-rl
+# `vllm_importance_sampling_mode`. DPPO stopped a token once its own push had changed its probability too far; TRL removed it in July 2026, prime-rl
 # in August.
 #
 # ## What to do
 #
 # - **One update a batch, one engine:** nothing. All these losses are then one, up to how they average over tokens ([lesson 5](05_length.ipynb)).
-# - **Several updates:** shorten the step first, then take a rule with a bound. Which is best we could not tell.
-# - **Two engines:** log the mean and the variance of the completions' $\log w$. If they only round, the variance is $Td^2$ and the mean minus half of it. Any
+# - **Several updates:** take a rule with a bound; which, we could not tell. Shorten the step before you tune it.
+# - **Two engines:** log the mean and the variance of the completions' $\log w$. If the engines only round, the variance is about $Td^2$ and the mean minus half of it. Any
 #   other mean says that something else differs: temperature, top-p, a bug.
 # - **Which weight?** By the formula, untested: with a variance below .05 none; up to 1 that of whole completions, with a cap that few reach; above 1 mend
 #   the engines.
@@ -245,14 +246,15 @@ left = markdown(["sampler", "$d$", "left of a batch, $T$ = 20", "1,000", "9,000"
 # moved twice as far.
 #
 # **Used once, but late.** At the same rate each batch served 32 updates, each completion one of them (five seeds). Without correction a run ends {=ahead(CLIP, OLD, late)}
-# points below GRPO's clip. GSPO, clip-higher and CISPO were not seen to differ from it, by up to {=limit([(arm, CLIP) for arm in ("GSPO", "clip-higher", CISPO)], late):.1f} points.
+# points below GRPO's clip. GSPO, clip-higher and CISPO were not seen to differ from it; differences up to {=limit([(arm, CLIP) for arm in ("GSPO", "clip-higher", CISPO)], late):.1f} points are not excluded.
 #
-# **One rounding.** A run in four epochs at this rate was repeated ten times, each with the base model's weights changed by about one rounding of float32. The ends have a
+# **One rounding.** A run of GRPO's clip in four epochs at this rate was repeated ten times, each with the base model's weights changed by about one rounding of float32. The ends have a
 # standard deviation of {=100 * np.std(repeats, ddof=1):.1f} points; over ten seeds it is {=100 * np.std(ends(CLIP, epochs=4), ddof=1):.1f}. So expect no run to repeat on another machine.
 #
 # **Independent?** For 20 tokens $d\sqrt{20}$ is {=d["bfloat16"] * 20**0.5:.2f} with bfloat16 and {=d["float8"] * 20**0.5:.2f} with float8. The spread of the completions' $w$ was {=spread("completions", "bfloat16"):.2f} and {=spread("completions", "float8"):.2f}.
 #
-# **Predictions.** 10 of 11 held, by the means alone; they were written knowing earlier runs, in which 4 of 9 had failed (`staleness.py`).
+# **Predictions.** 10 of 11 held, by the means alone; they were written knowing earlier runs, in which 4 of 9 had failed (`staleness.py`). The one that failed: the bound alone
+# ends within 3 points of both at every length.
 #
 # Sources: GSPO, [2507.18071](https://arxiv.org/abs/2507.18071) Eq. 5, 7; CISPO, [2506.13585](https://arxiv.org/abs/2506.13585) Eq. 4, 5; SAPO,
 # [2511.20347](https://arxiv.org/abs/2511.20347); GMPO, [2507.20673](https://arxiv.org/abs/2507.20673); DPPO, [2602.04879](https://arxiv.org/abs/2602.04879),
