@@ -14,17 +14,12 @@ from torch import Tensor
 from algorithms import cispo, dapo, grpo, gspo
 
 
-def average(per_token: Tensor, mask: Tensor) -> Tensor:
-    """Mean over the tokens of each completion, then over completions. per_token: (B, T) or (B, 1).
-    mask: (B, T)."""
-    return ((per_token * mask).sum(dim=1) / mask.sum(dim=1)).mean()
-
-
 def sapo(*, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
     """SAPO (arXiv:2511.20347): a smooth gate in place of the clip."""
     tau = 1.05 - 0.05 * (advantages > 0).to(logps)  # 1 where A > 0, 1.05 where A < 0
     gate = 4 / tau * torch.sigmoid(tau * ((logps - old_logps).exp() - 1))
-    return -average(gate * advantages, mask)
+    per_token = gate * advantages * mask
+    return -(per_token.sum(dim=1) / mask.sum(dim=1).clamp(min=1)).mean()
 
 
 def averaged_as_grpo(token_mean: Callable) -> Callable:

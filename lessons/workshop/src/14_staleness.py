@@ -52,7 +52,7 @@ table = ...  # three rows of four numbers
 check("14.1", table)
 
 # %% [hint]
-# The geometric mean of 1.3 and .7 is $\sqrt{.91} = .954$. On which side of the range is it, and which sign of A pushes further out?
+# The geometric mean is $\sqrt{1.3 \cdot .7} = .954$, below the range. Which sign of $A$ pushes further down?
 
 # %% [solution]
 table = [[1.3, 0.7, 1.3, 0.7], [0, 1, 1, 0], [0.91**0.5, 0.91**0.5, 0, 0]]
@@ -60,7 +60,7 @@ table = [[1.3, 0.7, 1.3, 0.7], [0, 1, 1, 0], [0.91**0.5, 0.91**0.5, 0, 0]]
 # %% [markdown]
 # ## Weight or bound? The policy has moved
 #
-# Does it matter which? We train our small language model with each of the four: neither, weight, bound, both. A batch of 256 completions is used in four
+# Does it matter? We train our small model with each of the four: neither, weight, bound, both. A batch of 256 completions is used in four
 # epochs of 8 updates. Every optimizer step of a run has one length, so that only the steps' directions differ.
 #
 # *At which of three lengths, .008, .016 or .032, does the weight alone fall behind? Guess, then open the output (…).*
@@ -68,7 +68,7 @@ table = [[1.3, 0.7, 1.3, 0.7], [0, 1, 1, 0], [0.91**0.5, 0.91**0.5, 0, 0]]
 # %% [fold] guess
 runs = load_runs(staleness.RESULTS)
 steps = [{"epochs": 4, "step_length": length} for length in LENGTHS]
-late = {"staleness": 32}
+adamw, late = {"epochs": 4}, {"staleness": 32}
 three = (UNWEIGHTED, CISPO), (UNWEIGHTED, CLIP), (CLIP, CISPO)
 
 
@@ -98,26 +98,21 @@ repeats = [run["accuracy"][-1] for run in runs if run["repeat"]]
 show(lesson_14.ends_picture(runs))
 
 # %% [text]
-# *Accuracy at the end; bands are 95 % intervals over ten seeds.*
-#
 # {=measured}
 #
-# *Differences in points, with 95 % intervals, not corrected for their number.*
+# *Ten seeds. Bands and brackets are 95 % intervals; differences are in points, not corrected for their number.*
 #
 # - **Doing neither loses at every length.**
 # - **Weight or bound?** At .008 the intervals exclude a difference above {=limit(three, steps[0]):.1f} points among weight, bound and both. At .016 it is undecided, up to {=limit(three, steps[1]):.0f}
 #   points. At .032 the bound is needed.
 # - **No rule makes up for a long step.** From .008 to .032 even the bound alone, the best, loses {=ahead(UNWEIGHTED, UNWEIGHTED, steps[0], steps[2])} points.
 #
-# Is half the step as good as the best rule? Doing neither at half the length, less the bound alone at the full one, gives {=ahead(OLD, UNWEIGHTED, steps[0], steps[1])} points for
-# .016 and {=ahead(OLD, UNWEIGHTED, steps[1], steps[2])} for .032. That is undecided, too.
-#
-# So far we have: no bound was seen to cost anything. Take one, and shorten the step before you tune it.
+# So far: no bound was seen to cost anything. What if the policy has not moved at all?
 #
 # ## Another engine: the policy was rounded
 #
-# Now nothing has moved, but the engine that samples rounds differently. Each token's probability is a little off, and over a
-# completion the differences multiply. Take the text *aa*, of three tokens:
+# Often the engine that samples rounds differently. Each token's probability is a little off, and over a completion the differences multiply. Take the
+# text *aa*, of three tokens:
 #
 # | | a | a | end | the whole text |
 # |---|---|---|---|---|
@@ -128,13 +123,13 @@ show(lesson_14.ends_picture(runs))
 # Of 100 completions the sampler writes *aa* 4 times, the trainer would write it 8 times. So each of the four must count twice, *in all its
 # tokens*. By the tokens' own weights the first a counts .8 times.
 #
-# In general, let $s(y)$ be a completion's score, the sum of its tokens' $\nabla\ell$. Weighted by $w(y)$, the sampler's mean becomes the trainer's:
+# Let $s(y)$ be a completion's score, the sum of its tokens' $\nabla\ell$. Weighted by $w(y)$, the sampler's mean becomes the trainer's:
 #
 # $$\sum_y \pi_{sampler}(y)\, w(y)\,A\,s(y) = \sum_y \pi_{old}(y)\,A\,s(y)$$
 #
 # **2. Write the weight** of whole completions, with a cap. You get the log-probabilities of the tokens of some texts, 0 after a text's end. Your
-# function then trains, uncapped, a policy that writes 15 texts and whose sampler is far off. It should gain reward and stay near its start: what counts is the
-# reward minus half the KL, at best .77.
+# function then trains, uncapped, a policy of 15 texts whose sampler is far off. It should gain reward and stay near its start: the curve is the reward minus half
+# the KL, at best .77.
 
 # %% [exercise]
 def weight(old, sampled, C):
@@ -156,10 +151,7 @@ def weight(old, sampled, C):
 
 
 # %% [fold]
-def prompt_weight(G):
-    """GRPO's weight of the prompt at the sampler's p, over that at the trainer's."""
-    ours, theirs = (lesson_14.solve_rate(lesson_14.LOGITS + x) for x in (lesson_14.NOISE, 0))
-    return identity.weight("GRPO", ours, G) / identity.weight("GRPO", theirs, G)
+p_sampler, p = (lesson_14.solve_rate(lesson_14.LOGITS + x) for x in (lesson_14.NOISE, 0))
 
 
 def spread(of, sampler):
@@ -180,31 +172,31 @@ left = markdown(["sampler", "$d$", "left of a batch, $T$ = 20", "1,000", "9,000"
 # %% [text]
 # <details><summary>After the exercise</summary>
 #
-# Without a weight the policy gets better, then worse: its mean update vanishes elsewhere. With the reward alone, without the KL, all four
-# curves end at {=min(lesson_14.values(way, 0)[-1] for way in lesson_14.TRAINED["14.2"]["mistakes"].values()):.2f} or above. A wrong mean shows where two forces must balance.
+# Without a weight the policy gets better, then worse. With the reward alone all four curves end at {=min(lesson_14.values(way, 0)[-1] for way in (lesson_14.of_completions, *lesson_14.TRAINED["14.2"]["mistakes"].values())):.2f} or above: a wrong mean shows where two
+# forces must balance.
 #
 # </details>
 #
-# At the start the mean update is off by {=lesson_14.off(lesson_14.unweighted):.2f} of its length without a weight, by {=lesson_14.off(lesson_14.of_tokens):.2f} with each token's own, by 0 with that of whole completions. That 0 has
-# four conditions:
+# At the start the mean update is {=lesson_14.off(lesson_14.unweighted):.2f} of its length off without a weight, {=lesson_14.off(lesson_14.of_tokens):.2f} with each token's own, and right with that of whole completions, on four
+# conditions:
 #
 # - **No cap binds.** Capped at 3, the weights leave it {=lesson_14.off(lesson_14.capped):.2f} off: a cap trades noise for a wrong mean.
 # - **The sampler can write all that the trainer can.** With top-p or top-k it cannot, and no weight brings back what is never sampled.
 # - **The update sums scores**, as in Dr. GRPO, RLOO and REINFORCE. Weighted scores have mean 0, so the mean reward in $A$ drops out, though it is the
-#   sampler's. Divided by their lengths they have not: with GRPO's ÷ length the mean is {=lesson_14.off(lesson_14.of_completions, lesson_14.N_TOKENS):.2f} off, without the weight {=lesson_14.off(lesson_14.unweighted, lesson_14.N_TOKENS):.2f}.
+#   sampler's. With GRPO's ÷ length they have not: the mean is {=lesson_14.off(lesson_14.of_completions, lesson_14.N_TOKENS):.2f} off, without the weight {=lesson_14.off(lesson_14.unweighted, lesson_14.N_TOKENS):.2f}.
 # - **Nothing divides by the group's σ or mean**, which are the sampler's. With ÷ σ a prompt's mean update keeps its direction but has the sampler's
-#   weight, $w_G(p_{sampler})\,\nabla p$ ([lesson 9](09_objective.ipynb)). Here it is {=prompt_weight(8) - 1:.0%} too long in groups of 8 and {=prompt_weight(64) - 1:.0%} in groups of 64. In
-#   groups of 8 it is never more than {=identity.weight("GRPO", 0, 8) / identity.weight("GRPO", 0.5, 8) - 1:.0%} too long.
+#   weight, $w_G(p_{sampler})\,\nabla p$ ([lesson 9](09_objective.ipynb)). Here it is {=identity.weight("GRPO", p_sampler, 8) / identity.weight("GRPO", p, 8) - 1:.0%} too long in groups of 8 (at most {=identity.weight("GRPO", 0, 8) / identity.weight("GRPO", 0.5, 8) - 1:.0%}, for
+#   other policies), {=identity.weight("GRPO", p_sampler, 64) / identity.weight("GRPO", p, 64) - 1:.0%} in groups of 64.
 #
 # ## How many tokens until it matters?
 #
 # Let the $\log w$ of each of $T$ tokens be independent and normal, with standard deviation $d$. Then $n$ weighted completions are worth only
-# $n\,(\mathbb E w)^2 / \mathbb E w^2 = n\,e^{-Td^2}$. We sampled with copies of our policy in bfloat16, and with parameters in float8:
+# $n\,(\mathbb E w)^2 / \mathbb E w^2 = n\,e^{-Td^2}$ unweighted ones. We sampled with copies of our policy in bfloat16, and with parameters in float8:
 #
 # {=left}
 #
-# **Length decides.** Our completions have 20 tokens. Trained on either sampler's, without a weight or with one capped at 2 (five arms, five seeds), GRPO was not
-# seen to differ from a run with a float32 sampler. The intervals exclude losses of more than {=excluded("bfloat16"):.1f} points with bfloat16 and {=excluded("float8"):.1f} with float8. We trained nothing longer.
+# **Length decides.** On our completions of 20 tokens we trained with either sampler, with no weight or one capped at 2 (five seeds). No difference was seen;
+# the intervals exclude losses above {=excluded("bfloat16"):.1f} points with bfloat16 and {=excluded("float8"):.1f} with float8. We trained nothing longer.
 #
 # ## One table
 #
@@ -221,7 +213,7 @@ left = markdown(["sampler", "$d$", "left of a batch, $T$ = 20", "1,000", "9,000"
 # | IPO (prime-rl) | $\rho\,w$ | a probability changed by over .3 | token | – | – |
 # | IcePop | $w$ | outside [.5, 5] | token | `token_mask`, with `clip_min` | `rollout_is=token`, `rollout_is_threshold=0.5_5.0` |
 # | truncated importance sampling | $w$, capped | nothing | either | `token_truncate`, `sequence_truncate` | `rollout_is=token`, `=sequence` |
-# | TRL's default with vLLM | $w$ | above 3 | completion | `sequence_mask` | – |
+# | TRL's default | $w$ | above 3 | completion | `sequence_mask` | – |
 #
 # The first four stop only what $A$ pushes further out; IPO and IcePop stop either way. TRL's last names are values of
 # `vllm_importance_sampling_mode`. DPPO stopped a token once its own push had changed its probability too far; TRL removed it in July 2026, prime-rl
@@ -229,12 +221,11 @@ left = markdown(["sampler", "$d$", "left of a batch, $T$ = 20", "1,000", "9,000"
 #
 # ## What to do
 #
-# - **One update a batch, one engine:** nothing. All these losses are then one, up to how they average over tokens ([lesson 5](05_length.ipynb)).
+# - **One update a batch, one engine:** there is nothing to choose, except how to average over tokens ([lesson 5](05_length.ipynb)).
 # - **Several updates:** take a rule with a bound; which, we could not tell. Shorten the step before you tune it.
 # - **Two engines:** log the mean and the variance of the completions' $\log w$. If the engines only round, the variance is about $Td^2$ and the mean minus half of it. Any
 #   other mean says that something else differs: temperature, top-p, a bug.
-# - **Which weight?** By the formula, untested: with a variance below .05 none; up to 1 that of whole completions, with a cap that few reach; above 1 mend
-#   the engines.
+# - **Which weight?** By the formula, untested: below a variance of .05 none; up to 1 that of whole completions, with a cap that few reach; above 1 mend the engines.
 #
 # ## For a second reading (5 minutes)
 #
@@ -242,7 +233,10 @@ left = markdown(["sampler", "$d$", "left of a batch, $T$ = 20", "1,000", "9,000"
 # ($\mathrm{sg}$, stop-gradient, makes a constant). One ratio for $|y|$ tokens gives $\nabla(\bar\rho A) = \bar\rho A\,\frac1{|y|}\sum_t\nabla\ell_t$: the same,
 # averaged. SAPO's loss is $-\frac4\tau\,\mathrm{sigmoid}(\tau(\rho - 1))\,A$. The sigmoid's slope at 0 is ¼, so its factor is 1 for every $\tau$. ∎
 #
-# **Equal rates are not equal steps.** In four epochs at a rate of 2e-4, with AdamW's own steps, the weight alone ends {=ahead(CLIP, CISPO, {"epochs": 4})} points below both. But its tokens also
+# **Half the step, or the best rule?** Doing neither at half the length, less the bound alone at the full one, gives {=ahead(OLD, UNWEIGHTED, steps[0], steps[1])} points for
+# .016 and {=ahead(OLD, UNWEIGHTED, steps[1], steps[2])} for .032. That is undecided, not equal.
+#
+# **Equal rates are not equal steps.** In four epochs at a rate of 2e-4, with AdamW's own steps, the weight alone ends {=ahead(CLIP, CISPO, adamw)} points below both. But its tokens also
 # moved twice as far.
 #
 # **Used once, but late.** At the same rate each batch served 32 updates, each completion one of them (five seeds). Without correction a run ends {=ahead(CLIP, OLD, late)}
@@ -251,13 +245,13 @@ left = markdown(["sampler", "$d$", "left of a batch, $T$ = 20", "1,000", "9,000"
 # **One rounding.** A run of GRPO's clip in four epochs at this rate was repeated ten times, each with the base model's weights changed by about one rounding of float32. The ends have a
 # standard deviation of {=100 * np.std(repeats, ddof=1):.1f} points; over ten seeds it is {=100 * np.std(ends(CLIP, epochs=4), ddof=1):.1f}. So expect no run to repeat on another machine.
 #
-# **Independent?** For 20 tokens $d\sqrt{20}$ is {=d["bfloat16"] * 20**0.5:.2f} with bfloat16 and {=d["float8"] * 20**0.5:.2f} with float8. The spread of the completions' $w$ was {=spread("completions", "bfloat16"):.2f} and {=spread("completions", "float8"):.2f}.
+# **Independent?** For 20 tokens $d\sqrt{20}$ is {=d["bfloat16"] * 20**0.5:.2f} with bfloat16 and {=d["float8"] * 20**0.5:.2f} with float8. The spread of the completions' $w$ is {=spread("completions", "bfloat16"):.2f} and {=spread("completions", "float8"):.2f}.
 #
 # **Predictions.** 10 of 11 held, by the means alone; they were written knowing earlier runs, in which 4 of 9 had failed (`staleness.py`). The one that failed: the bound alone
-# ends within 3 points of both at every length.
+# ends within 3 points of both at every rate and length.
 #
 # Sources: GSPO, [2507.18071](https://arxiv.org/abs/2507.18071) Eq. 5, 7; CISPO, [2506.13585](https://arxiv.org/abs/2506.13585) Eq. 4, 5; SAPO,
 # [2511.20347](https://arxiv.org/abs/2511.20347); GMPO, [2507.20673](https://arxiv.org/abs/2507.20673); DPPO, [2602.04879](https://arxiv.org/abs/2602.04879),
-# [removed](https://github.com/huggingface/trl/pull/6402) [twice](https://github.com/PrimeIntellect-ai/prime-rl/pull/3418); [IPO](https://docs.primeintellect.ai/prime-rl/ipo.md);
+# removed from [TRL](https://github.com/huggingface/trl/pull/6402) and [prime-rl](https://github.com/PrimeIntellect-ai/prime-rl/pull/3418); [IPO](https://docs.primeintellect.ai/prime-rl/ipo.md);
 # IcePop, [2512.16144](https://arxiv.org/abs/2512.16144) Eq. 1; truncated importance sampling,
 # [Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9); top-p, [TRL #6789](https://github.com/huggingface/trl/issues/6789).
