@@ -152,6 +152,7 @@ def weight(old, sampled, C):
 
 # %% [fold]
 p_sampler, p = (lesson_14.solve_rate(lesson_14.LOGITS + x) for x in (lesson_14.NOISE, 0))
+w = {G: identity.weight("GRPO", np.array([p_sampler, p, 0, 0.5]), G) for G in (8, 64)}
 
 
 def spread(of, sampler):
@@ -185,8 +186,8 @@ left = markdown(["sampler", "$d$", "left of a batch, $T$ = 20", "1,000", "9,000"
 # - **The update sums scores**, as in Dr. GRPO, RLOO and REINFORCE. Weighted scores have mean 0, so the mean reward in $A$ drops out, though it is the
 #   sampler's. With GRPO's ÷ length they have not: the mean is {=lesson_14.off(lesson_14.of_completions, lesson_14.N_TOKENS):.2f} off, without the weight {=lesson_14.off(lesson_14.unweighted, lesson_14.N_TOKENS):.2f}.
 # - **Nothing divides by the group's σ or mean**, which are the sampler's. With ÷ σ a prompt's mean update keeps its direction but has the sampler's
-#   weight, $w_G(p_{sampler})\,\nabla p$ ([lesson 9](09_objective.ipynb)). Here it is {=identity.weight("GRPO", p_sampler, 8) / identity.weight("GRPO", p, 8) - 1:.0%} too long in groups of 8 (at most {=identity.weight("GRPO", 0, 8) / identity.weight("GRPO", 0.5, 8) - 1:.0%}, for
-#   other policies), {=identity.weight("GRPO", p_sampler, 64) / identity.weight("GRPO", p, 64) - 1:.0%} in groups of 64.
+#   weight, $w_G(p_{sampler})\,\nabla p$ ([lesson 9](09_objective.ipynb)). Here it is {=w[8][0] / w[8][1] - 1:.0%} too long in groups of 8 (at most {=w[8][2] / w[8][3] - 1:.0%}, for
+#   other policies), {=w[64][0] / w[64][1] - 1:.0%} in groups of 64.
 #
 # ## How many tokens until it matters?
 #
