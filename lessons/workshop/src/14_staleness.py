@@ -35,12 +35,12 @@ show(lesson_14.factor_picture())
 # **The weight grows with the token's probability.** A token that is pushed up speeds up, one that is pushed down slows. The bound stops a token one
 # step late, because it looks at the ratio before a step.
 #
-# **1. By hand.** In a completion of two tokens the first has become 1.3 times as likely, the second .7 times. What is $f$ of each?
+# **1. By hand.** In a completion of two tokens the first has become 1.35 times as likely, the second .6 times. What is $f$ of each?
 #
 # | | $A > 0$: first | second | $A < 0$: first | second |
 # |---|---|---|---|---|
 # | neither | 1 | 1 | 1 | 1 |
-# | GRPO | 0 | .7 | 1.3 | 0 |
+# | GRPO | 0 | .6 | 1.35 | 0 |
 #
 # Give the rows of CISPO, of the bound alone, and of GSPO: GRPO with one ratio $\bar\rho$ for all tokens of a completion, their geometric
 # mean, clipped to [.991, 1.012] here.
@@ -52,10 +52,10 @@ table = ...  # three rows of four numbers
 check("14.1", table)
 
 # %% [hint]
-# The geometric mean is $\sqrt{1.3 \cdot .7} = .954$, below the range. Which sign of $A$ pushes further down?
+# The geometric mean is $\sqrt{1.35 \cdot .6} = .9$, below the range. Which sign of $A$ pushes further down?
 
 # %% [solution]
-table = [[1.3, 0.7, 1.3, 0.7], [0, 1, 1, 0], [0.91**0.5, 0.91**0.5, 0, 0]]
+table = [[1.35, 0.6, 1.35, 0.6], [0, 1, 1, 0], [0.9, 0.9, 0, 0]]
 
 # %% [markdown]
 # ## Weight or bound? The policy has moved
