@@ -156,6 +156,9 @@ CHECKS = {
             "cap once, after the product over the tokens": (
                 lambda old, sampled, C: of_tokens(old, sampled, C).prod(dim=1, keepdim=True)
             ),
+            "a product of ratios, not GSPO's mean": (
+                lambda old, sampled, C: (old - sampled).mean(dim=1, keepdim=True).exp().clamp(max=C)
+            ),
             "the weight has no bound": lambda old, sampled, C: of_completions(old, sampled, inf),
             "what the sampler writes too often must count less": (
                 lambda old, sampled, C: of_completions(sampled, old, C)
