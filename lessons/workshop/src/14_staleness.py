@@ -71,24 +71,19 @@ steps = [{"epochs": 4, "step_length": length} for length in LENGTHS]
 adamw, late = {"epochs": 4}, {"staleness": 32}
 three = (UNWEIGHTED, CISPO), (UNWEIGHTED, CLIP), (CLIP, CISPO)
 
-
 def compare(arm, other, step, other_step=None):
     return gap(runs, {"arm": arm} | step, {"arm": other} | (other_step or step))
-
 
 def ahead(*which):
     """By how many points the first arm is above the second, "1.2 [−0.3, 2.7]"."""
     return change(compare(*which)).replace("+", "")
 
-
 def limit(pairs, step):
     """How many points apart the arms of a pair may still be, by their intervals."""
     return 100 * np.abs([compare(*pair, step)["interval"] for pair in pairs]).max()
 
-
 def ends(arm, **step):
     return [run["accuracy"][-1] for run in select(runs, arm=arm, **step)]
-
 
 rows = [[short(step["step_length"]),
          *(short(np.mean(ends(arm, **step)), 2) for arm, *_ in lesson_14.ARMS.values()),
