@@ -22,7 +22,7 @@ from algorithms import dr_grpo, grpo
 from lessons.experiments.harness import grid, paired
 from lessons.experiments.harness.grid import GridConfig, rounded
 from lessons.experiments.harness.learning import learn, warm_up
-from lessons.experiments.losses import ARMS
+from lessons.experiments.losses import LOSSES
 from toy_env import arithmetic
 from toy_env.arithmetic import Problem, extract_answer
 from toy_env.rollout import Rollout
@@ -208,7 +208,7 @@ def clipped_loss(script: ModuleType, clip: str) -> Callable | None:
             config=replace(config, clip_eps=1e6), **batch
         )
     if clip == "higher":
-        return lambda config, ref_logps, **batch: ARMS["clip-higher"](**batch)
+        return lambda config, ref_logps, **batch: LOSSES["clip-higher"](**batch)
     return None
 
 

@@ -1,8 +1,8 @@
-"""Answers to a policy that has moved since it sampled: the losses that lesson 14 compares.
+"""Losses for a policy that has moved since it sampled: those that lesson 14 compares.
 
 All take the keywords logps, with gradient, old_logps, mask, (B, T), and advantages, (B, 1) or (B,
 T), and are averaged alike: over the tokens of each completion, then over completions. The losses of
-the scripts have their own tests; tests/engines compares SAPO, GMPO and DPPO with verl.
+the scripts have their own tests; tests/engines compares SAPO with verl.
 """
 
 from collections.abc import Callable
@@ -13,37 +13,13 @@ from torch import Tensor
 
 from algorithms import cispo, dapo, grpo, gspo
 
-DELTA = 0.2  # DPPO's bound; our choice
-
-
-def average(per_token: Tensor, mask: Tensor) -> Tensor:
-    """Mean over the tokens of each completion, then over completions. per_token: (B, T) or (B, 1).
-    mask: (B, T)."""
-    return ((per_token * mask).sum(dim=1) / mask.sum(dim=1)).mean()
-
 
 def sapo(*, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
     """SAPO (arXiv:2511.20347): a smooth gate in place of the clip."""
     tau = 1.05 - 0.05 * (advantages > 0).to(logps)  # 1 where A > 0, 1.05 where A < 0
     gate = 4 / tau * torch.sigmoid(tau * ((logps - old_logps).exp() - 1))
-    return -average(gate * advantages, mask)
-
-
-def gmpo(*, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-    """GMPO (arXiv:2507.20673): the geometric mean of ratios that are clipped one by one, from
-    exp(-0.4) to exp(0.4), each only on the side to which A pushes it."""
-    log_ratio = logps - old_logps
-    clipped = torch.where(advantages > 0, log_ratio.clamp(max=0.4), log_ratio.clamp(min=-0.4))
-    mean = (clipped * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)
-    return -average(mean.exp() * advantages, mask)
-
-
-def dppo(*, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-    """DPPO, binary TV (arXiv:2602.04879): no clip; a token is dropped once its own push has moved
-    its probability by more than DELTA."""
-    rise = logps.detach().exp() - old_logps.exp()
-    kept = torch.where(advantages > 0, rise <= DELTA, rise >= -DELTA)
-    return -average(kept * (logps - old_logps).exp() * advantages, mask)
+    per_token = gate * advantages * mask
+    return -(per_token.sum(dim=1) / mask.sum(dim=1).clamp(min=1)).mean()
 
 
 def averaged_as_grpo(token_mean: Callable) -> Callable:
@@ -75,7 +51,7 @@ def over_mixed(loss: Callable) -> Callable:
 
 def uncorrected(*, logps: Tensor, old_logps: Tensor, **batch: Tensor) -> Tensor:
     """GRPO's loss as if the policy had not moved: every ratio 1."""
-    return ARMS["GRPO's clip"](logps=logps, old_logps=logps.detach(), **batch)
+    return LOSSES["GRPO's clip"](logps=logps, old_logps=logps.detach(), **batch)
 
 
 def clip_without_weights(
@@ -88,19 +64,12 @@ def clip_without_weights(
     return uncorrected(logps=logps, old_logps=old_logps, advantages=advantages * kept, **batch)
 
 
-ARMS: dict[str, Callable] = {  # the arms of lessons/experiments/staleness.py
+LOSSES: dict[str, Callable] = {  # all but the last are arms of staleness.py
     "no correction": uncorrected,
     "GRPO's clip": partial(grpo.policy_loss, config=grpo.Config(kl_coef=0.0), ref_logps=None),
     "clip-higher": averaged_as_grpo(partial(dapo.policy_loss, config=dapo.Config())),
     "GSPO": partial(gspo.policy_loss, config=gspo.Config(kl_coef=0.0), ref_logps=None),
     "CISPO": averaged_as_grpo(partial(cispo.policy_loss, config=cispo.Config())),
     "clip without weights": clip_without_weights,
-}
-LOSSES = {  # the losses of lesson 14
-    "GRPO": ARMS["GRPO's clip"],
-    "GSPO": ARMS["GSPO"],
-    "CISPO": ARMS["CISPO"],
     "SAPO": sapo,
-    "GMPO": gmpo,
-    "DPPO": dppo,
 }

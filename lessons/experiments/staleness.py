@@ -1,20 +1,19 @@
-"""Training on completions of a policy that has moved since: the loss by staleness, and remedies.
-Read by lessons 14 and 18.
+"""Train on completions of an older policy, or of one in another precision. Read by lesson 14.
 
-    python lessons/experiments/staleness.py              all runs: 80 minutes on two cores
+    python lessons/experiments/staleness.py              all runs: about an hour on two cores
     python lessons/experiments/staleness.py --publish    also writes staleness.json here
 
 Every run is `learning.learn` with GRPO's advantages, 32 completions an update, and no KL. The arms
 differ only in what they do with the ratio; every loss is averaged as GRPO's is. Four groups of
 runs:
 
-Staleness (5 seeds): 6,144 completions, each used once. A rollout batch holds the completions of U
-updates, so that the last are U - 1 updates old when they are used. (At U = 1 a minibatch is whole
-groups, and all arms are the same.) Reuse (10 seeds): 3,072 completions in batches of 256, each used
-in four epochs of 8 updates; at equal rates, and with every optimizer step scaled to the same
-length. Repeats: a run of reuse ten times, each with the base model's weights changed by about one
-rounding of float32. Samplers (5 seeds): GRPO's clip at U = 4, with completions sampled in another
-precision than the trainer's, with and without truncated importance sampling.
+Once (5 seeds): 6,144 completions, each used once. A rollout batch holds the completions of U
+updates, so that the last are U - 1 updates old when they are used. Reuse (10 seeds): 3,072
+completions in batches of 256, each used in four epochs of 8 updates; with AdamW's own steps, and
+with every optimizer step scaled to the same length. Repeats: a run of reuse ten times, each with
+the base model's weights changed by about one rounding of float32. Samplers (5 seeds): GRPO's clip
+at U = 4, with completions sampled in another precision than the trainer's, with and without
+truncated importance sampling.
 """
 
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from algorithms import grpo
 from lessons.experiments.harness import grid, paired
 from lessons.experiments.harness.grid import GridConfig, rounded
 from lessons.experiments.harness.learning import clipped_step, learn, warm_up
-from lessons.experiments.losses import ARMS
+from lessons.experiments.losses import LOSSES
 from lessons.experiments.precision import CORRECTIONS, in_precision, sampling_weights, spread
 from lessons.experiments.weights import step_of_length
 from toy_env.model import load_policy
@@ -39,11 +38,8 @@ from toy_env.run import parse
 RESULTS = Path(__file__).parent / "staleness.json"
 MINIBATCH = 32  # completions of an update
 ONCE, REUSED = 6144, 3072  # completions of a run that uses each once, or four times
-STALENESS = (1, 4, 8, 16, 32)  # U: updates for each rollout batch
-RATES, STEP_LENGTHS = (1e-4, 2e-4, 4e-4), (0.008, 0.016, 0.032)
-REUSE = [{"epochs": 4, "rate": rate} for rate in RATES]
-REUSE += [{"epochs": 4, "step_length": length} for length in STEP_LENGTHS]
-EARLY = 3  # batches after which runs with U = 8 are evaluated, besides the end
+STALENESS = (4, 32)  # U: updates for each rollout batch
+LENGTHS = (0.008, 0.016, 0.032)  # of every optimizer step
 REPEATED, REPEATS, ROUNDING = 5, 10, 1e-7  # the seed that is repeated; relative changes of weights
 OLD, CLIP, CISPO, UNWEIGHTED = "no correction", "GRPO's clip", "CISPO", "clip without weights"
 U_4 = {"arm": CLIP, "staleness": 4}  # the runs of other samplers
@@ -51,8 +47,9 @@ ONCE_ARMS, REUSE_ARMS = (OLD, CLIP, "clip-higher", "GSPO", CISPO), (OLD, CLIP, C
 
 # Written before these runs, and after: staleness, samplers, and reuse at 2e-4 with other draws; a
 # trial of CISPO and the clip at 1e-4 and at equal steps; six repeats; single runs of seed 100. In
-# brackets are the differences in the committed runs, in points; a prediction held if all of them
-# are as it says. Commit 7a996b2 computes them.
+# brackets are the differences in the runs, in points; a prediction held if all of them are as it
+# says. Commit 7a996b2 computes them, and has the runs at other U and rates, which were left out of
+# staleness.json when no text used them any more.
 PREDICTIONS = """
 - held: Without correction 2 to 8 points are lost at U = 8, against U = 1. (−5.2 [−13.0, +2.5])
 - held: At U = 32 it is 20 points or more below GRPO's clip. (−45.2 [−58.4, −32.1])
@@ -92,12 +89,11 @@ class Run:
 
 
 def runs_of(seeds: int) -> list[Run]:
-    """All runs; at U = 1, where all arms are the same, only GRPO's clip."""
-    runs, half = [], range(seeds // 2)
-    for seed, u in product(half, STALENESS):
-        runs += [Run(arm, seed, u) for arm in (ONCE_ARMS if u > 1 else (CLIP,))]
-    for step, seed, arm in product(REUSE, range(seeds), REUSE_ARMS):
-        runs.append(Run(arm, seed, 8, REUSED, **step))
+    """All runs."""
+    half = range(seeds // 2)
+    runs = [Run(arm, seed, u) for seed, u, arm in product(half, STALENESS, ONCE_ARMS)]
+    for length, seed, arm in product((0.0, *LENGTHS), range(seeds), REUSE_ARMS):
+        runs.append(Run(arm, seed, 8, REUSED, 4, step_length=length))
     runs += [Run(CLIP, REPEATED, 8, REUSED, 4, repeat=1 + i) for i in range(REPEATS)]
     for seed, (sampler, corrections) in product(half, CORRECTIONS.items()):
         runs += [Run(CLIP, seed, 4, sampler=sampler, correction=each) for each in corrections]
@@ -105,9 +101,9 @@ def runs_of(seeds: int) -> list[Run]:
 
 
 def train(run: Run) -> dict:
-    """Train. Returns the held-out accuracy after EARLY batches and at the end; means over all
-    updates of the share of tokens whose gradient is stopped ("stopped", among those with an
-    advantage) and of |log ratio| ("moved"); and means over all batches of the tokens of a
+    """Train. Returns the held-out accuracy at the end (if U = 8 also after three batches); means
+    over all updates of the share of tokens whose gradient is stopped ("stopped", among those with
+    an advantage) and of |log ratio| ("moved"); and means over all batches of the tokens of a
     completion ("length") and, if sampler and trainer differ, of their `spread`."""
     policy, _ = load_policy("base")
     if run.repeat:
@@ -139,7 +135,7 @@ def train(run: Run) -> dict:
 
     def policy_loss(*, logps: Tensor, ref_logps, config, **batch: Tensor) -> Tensor:
         """The arm's. Before an update, note what it stops and how far the policy has moved."""
-        loss, A, mask = ARMS[run.arm](logps=logps, **batch), batch["advantages"], batch["mask"]
+        loss, A, mask = LOSSES[run.arm](logps=logps, **batch), batch["advantages"], batch["mask"]
         if A.any() or not run.step_length:  # else there is no step
             (gradient,) = torch.autograd.grad(loss, logps, retain_graph=True)  # (b, T)
             seen["stopped"].append((gradient == 0)[mask & (A != 0)].double().mean().nan_to_num())
@@ -163,7 +159,7 @@ def train(run: Run) -> dict:
         "learning_rate": run.rate,
     }
     replaced = {"collect": collect, "policy_loss": policy_loss, "update": update}
-    evaluated = (EARLY,) if run.staleness == 8 else ()
+    evaluated = (3,) if run.staleness == 8 else ()
     learnt = learn(
         grpo, settings, policy=policy, advantages=advantages, evaluated=evaluated, **replaced
     )
@@ -176,25 +172,15 @@ def select(runs: list[dict], **settings) -> list[dict]:
     `Run`, and as many completions as go with them."""
     wanted = grid.defaults(Run) | settings
     del wanted["completions"]
-    if wanted["staleness"] == 1:
-        wanted["arm"] = CLIP  # all arms are the same
     return grid.select(runs, wanted)
 
 
-def gap(runs: list[dict], one: dict, other: dict, at: int = -1) -> dict:
-    """`paired.difference` in held-out accuracy between the runs of two settings: at the end, or
-    after EARLY batches (at=0)."""
+def gap(runs: list[dict], one: dict, other: dict) -> dict:
+    """`paired.difference` in held-out accuracy at the end between the runs of two settings."""
     ours, theirs = (
-        [run["accuracy"][at] for run in select(runs, **settings)] for settings in (one, other)
+        [run["accuracy"][-1] for run in select(runs, **settings)] for settings in (one, other)
     )
     return paired.difference(ours, theirs)
-
-
-def sds(runs: list[dict]) -> list[float]:
-    """The sd of the end of GRPO's clip in reuse: over the repeats of one seed, and over seeds."""
-    repeats = [run for run in runs if run["repeat"]]
-    both = repeats, select(runs, arm=CLIP, epochs=4)
-    return [float(np.std([run["accuracy"][-1] for run in part], ddof=1)) for part in both]
 
 
 def main(config: GridConfig) -> None:

@@ -30,7 +30,7 @@ HOW_TO_BEGIN = (
     "which checks it. (To work in a copy: `python lessons/start.py`.)*"
 )
 # The course, the rest of the two papers, studies of our own
-ORDER = (0, 1, 2, 3, 4, 5, 6, 10, 7, 8, 9, 11, 12, 15, 13, 14, 16, 17, 18, 19)
+ORDER = (0, 1, 2, 3, 4, 5, 6, 10, 7, 8, 9, 11, 12, 15, 13, 14, 16, 17, 19)
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """Samplers in another precision than the trainer's, and the weights that correct for them."""
 
 import copy
-import math
 
 import pytest
 import torch
@@ -24,14 +23,13 @@ def test_the_bfloat16_sampler_computes_as_torch_does(base):
             torch.testing.assert_close(ours, theirs, rtol=2**-7, atol=2**-9)
 
 
-def test_samplers_round_a_copy(base):
-    policy, before = base[0], copy.deepcopy(base[0].state_dict())
-    half, eighth = (precision.in_precision(policy, name) for name in precision.CORRECTIONS)
-    assert precision.in_precision(policy, "float32") is policy and half.dtype == torch.bfloat16
-    assert all(torch.equal(weight, before[name]) for name, weight in policy.state_dict().items())
+def test_the_float8_sampler_has_rounded_weights(base):
+    before = copy.deepcopy(base[0].state_dict())
+    eighth = precision.in_precision(base[0], "float8")
     for name, layer in eighth.named_modules():
         if isinstance(layer, torch.nn.Linear):
-            exact = policy.get_submodule(name).weight
+            exact = base[0].get_submodule(name).weight
+            assert torch.equal(exact, before[f"{name}.weight"])  # a copy was rounded
             largest = exact.abs().max().item()
             scaled = layer.weight / largest * 448  # 448 is the largest float8
             float8 = scaled.to(torch.float8_e4m3fn).float()
@@ -39,17 +37,14 @@ def test_samplers_round_a_copy(base):
             torch.testing.assert_close(layer.weight, exact, rtol=1 / 15, atol=largest / 1000)
 
 
-def test_sampling_weights_by_hand():
+def test_weights_and_spread_by_hand():
     """C = 2: each token's ratio is cut, or once the product of all ratios of a completion."""
     log_ratio = torch.tensor([[3.0, 0.5, 1.0], [1.5, 1.5, 1.0]]).log()
     expected = {"token": [[2.0, 0.5, 1.0], [1.5, 1.5, 1.0]], "sequence": [[1.5], [2.0]]}
     for correction, weights in (expected | {"none": [[1.0], [1.0]]}).items():
         made = precision.sampling_weights(log_ratio, correction)
         torch.testing.assert_close(made, torch.tensor(weights))
-
-
-def test_spread_by_hand():
-    log_ratio = torch.tensor([[3.0, 1.0], [1.0, 1.0]]).log()
-    found = precision.spread(log_ratio, torch.tensor([[True, True], [True, False]]))
-    assert found["spread of tokens"] == pytest.approx(math.sqrt(4 / 3))  # 3, 1, 1
-    assert found["spread of completions"] == pytest.approx(math.sqrt(2))  # 3, 1
+    mask = torch.tensor([[True, True, True], [True, True, False]])
+    # Of 3, .5, 1, 1.5, 1.5 (ddof 1), and of 1.5, 2.25
+    spread = {"spread of tokens": 0.875**0.5, "spread of completions": 0.75 / 2**0.5}
+    assert precision.spread(log_ratio, mask) == pytest.approx(spread)

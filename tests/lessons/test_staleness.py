@@ -1,7 +1,11 @@
-"""The staleness experiment: one average for all arms, and runs from inside."""
+"""Lesson 14 and its experiment: one average for all losses, exact weights, runs from inside.
+
+Broken on purpose: a clip on both sides, the mean of a completion's log-ratios in place of the sum,
+the two advantages added in a prompt's weight.
+"""
 
 import random
-from itertools import combinations
+from itertools import combinations, product
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -10,10 +14,12 @@ import torch
 from torch.nn.utils import parameters_to_vector
 
 from algorithms import grpo
+from lessons import identity
 from lessons.experiments import precision, staleness
 from lessons.experiments.harness import learning
-from lessons.experiments.losses import ARMS
-from lessons.experiments.staleness import CLIP, OLD, UNWEIGHTED, Run
+from lessons.experiments.losses import LOSSES
+from lessons.experiments.staleness import CISPO, CLIP, UNWEIGHTED, Run
+from lessons.workshop.companions import lesson_14
 from toy_env import arithmetic
 from toy_env.rollout import completion_logps
 
@@ -35,11 +41,11 @@ def batch() -> dict[str, torch.Tensor]:
 
 def gradient(arm: str, **tensors) -> torch.Tensor:
     logps = tensors.pop("logps").clone().requires_grad_()
-    return torch.autograd.grad(ARMS[arm](logps=logps, **tensors), logps)[0]
+    return torch.autograd.grad(LOSSES[arm](logps=logps, **tensors), logps)[0]
 
 
-@pytest.mark.parametrize("arm", ARMS)
-def test_every_arm_is_averaged_over_tokens_and_then_over_completions(arm):
+@pytest.mark.parametrize("arm", LOSSES)
+def test_every_loss_is_averaged_over_tokens_and_then_over_completions(arm):
     """The gradient of the batch is the mean of those of each completion alone, also where one has
     no tokens, as overlong filtering leaves it."""
     tensors = batch()
@@ -50,10 +56,10 @@ def test_every_arm_is_averaged_over_tokens_and_then_over_completions(arm):
     assert together[tensors["mask"] & (tensors["advantages"] != 0)].count_nonzero() > 3
 
 
-def test_all_arms_have_one_gradient_at_ratio_1_and_their_own_away_from_it():
+def test_all_losses_have_one_gradient_at_ratio_1_and_their_own_away_from_it():
     tensors = batch()
     fresh, stale = (
-        torch.stack([gradient(arm, **tensors | {"old_logps": old}) for arm in ARMS])
+        torch.stack([gradient(arm, **tensors | {"old_logps": old}) for arm in LOSSES])
         for old in (tensors["logps"], tensors["old_logps"])
     )
     torch.testing.assert_close(fresh, fresh[:1].expand_as(fresh), rtol=1e-12, atol=1e-14)
@@ -61,12 +67,33 @@ def test_all_arms_have_one_gradient_at_ratio_1_and_their_own_away_from_it():
     assert min((one - other).abs().max() for one, other in combinations(stale, 2)) > 1e-6
 
 
-def test_the_clip_without_weights_stops_what_the_clip_stops_and_weights_nothing():
-    for sign in (1, -1):
-        tensors = batch() | {"advantages": sign * batch()["advantages"]}
-        clip, unweighted, old = (gradient(arm, **tensors) for arm in (CLIP, UNWEIGHTED, OLD))
-        assert (clip == 0).sum() >= (old == 0).sum() + 2 and torch.equal(clip == 0, unweighted == 0)
-        torch.testing.assert_close(unweighted, torch.where(clip == 0, 0.0, old))
+def test_the_factors_of_exercise_1_are_those_of_the_losses():
+    ratios = torch.tensor([[1.35, 0.6]]).double()
+    for arm, row in zip((CISPO, UNWEIGHTED, "GSPO"), lesson_14.CHECKS["14.1"]["expected"]):
+        found = [lesson_14.factors(LOSSES[arm], ratios, A) for A in (1.0, -1.0)]
+        assert torch.cat(found, dim=1)[0].tolist() == pytest.approx(row)
+
+
+# ---------------------------------------------------------------------- weights
+
+
+def test_with_exact_weights_an_update_has_the_samplers_weight_of_the_prompt():
+    """The mean of GRPO's update over all groups of three of the 15 texts is w(p_sampler) grad p;
+    Dr. GRPO's is grad p up to a constant."""
+    theta, R = lesson_14.LOGITS.clone().requires_grad_(), lesson_14.R
+    logps = lesson_14.token_logps(theta).sum(dim=1)
+    sampled = lesson_14.token_logps(lesson_14.LOGITS + lesson_14.NOISE).sum(dim=1)
+    groups = torch.tensor([*product(range(15), repeat=3)])
+    A, w = grpo.compute_advantages(rewards=R[groups]), (logps - sampled).detach().exp()
+    updates = (A * w[groups] * logps[groups]).mean(dim=1)
+    (ours,) = torch.autograd.grad(
+        sampled.exp()[groups].prod(dim=1) @ updates, theta, retain_graph=True
+    )
+    (truth,) = torch.autograd.grad(logps.exp() @ R, theta)
+    weight = identity.weight("GRPO", (sampled.exp() @ R).item(), 3)
+    torch.testing.assert_close(ours, weight * truth)
+    ours = lesson_14.mean_update(lesson_14.LOGITS, lesson_14.of_completions, lesson_14.NOISE)
+    torch.testing.assert_close(ours, truth)
 
 
 # ---------------------------------------------------------------------- runs

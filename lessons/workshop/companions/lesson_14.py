@@ -1,150 +1,196 @@
-"""The pictures of lesson 14, and the right answers and usual mistakes of its exercises."""
+"""Lesson 14: its pictures, its example of 15 texts, and the right answers and usual mistakes of its
+exercises."""
 
 from collections.abc import Callable
+from itertools import product
+from math import inf
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from lessons.experiments.harness import paired
-from lessons.experiments.staleness import (
-    CISPO,
-    CLIP,
-    OLD,
-    STEP_LENGTHS,
-    UNWEIGHTED,
-    select,
-)
-from lessons.workshop.companions.lesson_04 import gradient
-from lessons.workshop.notebook import BLUE, GREEN, GREY, PURPLE, new_figure, ticks
+from lessons.experiments.losses import LOSSES
+from lessons.experiments.staleness import CISPO, CLIP, LENGTHS, OLD, UNWEIGHTED, select
+from lessons.workshop.notebook import BLUE, GREEN, GREY, ORANGE, PURPLE, new_figure
 
-ARMS = {  # what each of four arms does: its name in the runs, and its colour
-    "neither": (OLD, GREY),
-    "weight": (CISPO, GREEN),
-    "bound": (UNWEIGHTED, PURPLE),
-    "both": (CLIP, BLUE),
+ARMS = {  # what each of four arms does: its name in the runs, its colour and width of line
+    "neither": (OLD, GREY, 6),
+    "weight": (CISPO, GREEN, 6),
+    "bound": (UNWEIGHTED, PURPLE, 2),
+    "both": (CLIP, BLUE, 2),
 }
 
 
-def factor(loss: Callable, ratio: Tensor, p: float, sign: float) -> Tensor:
-    """The factor of a token's A grad log pi, (n,), at each ratio (n,), by autograd: completions of
-    one token that was sampled with probability p. sign: that of A."""
-    old_logps = torch.full((len(ratio), 1), np.log(p), dtype=torch.float64)
-    batch = {"advantages": torch.full_like(old_logps, sign), "mask": old_logps < 1}
-    logps = (old_logps + ratio.log().view(-1, 1)).requires_grad_()
+def factors(loss: Callable, ratios: Tensor, A: float) -> Tensor:
+    """What a loss multiplies A grad log pi of each token by, (B, T), by autograd, for completions
+    whose tokens have these ratios, (B, T)."""
+    old_logps = torch.full_like(ratios, -3.0)
+    logps = (old_logps + ratios.log()).requires_grad_()
+    batch = {"advantages": torch.full_like(ratios[:, :1], A), "mask": ratios > 0}
     value = loss(logps=logps, old_logps=old_logps, **batch)
-    return -sign * len(ratio) * torch.autograd.grad(value, logps)[0].flatten()
+    return -ratios.numel() / A * torch.autograd.grad(value, logps)[0]
 
 
-def distance_and_end(runs: list[dict]) -> Figure:
-    """How far tokens have moved, and the accuracy at the end, of the four arms, with 95 % intervals
-    over runs, against the length of every optimizer step."""
-    figure, (left, right) = new_figure(9.6, 3.6, columns=2)
-    for part, (arm, color) in ARMS.items():
-        runs_of = [select(runs, arm=arm, epochs=4, step_length=x) for x in STEP_LENGTHS]
-        moved = [[run["moved"] for run in each] for each in runs_of]
-        ends = [[run["accuracy"][-1] for run in each] for each in runs_of]
-        for axis, values in ((left, np.array(moved)), (right, np.array(ends))):
-            axis.fill_between(range(3), *paired.t_interval(values.T), color=color, alpha=0.15)
-            axis.plot(values.mean(axis=1), "o-", color=color, label=part)
-    left.set(title="How far tokens have moved: mean |log ρ|", yscale="log")
-    right.set(title="Accuracy at the end", ylim=(0, 1))
-    left.legend()
-    for axis in (left, right):
-        axis.set(xlabel="length of every optimizer step", xticks=range(3))
-        axis.set_xticklabels([".008", ".016", ".032"])
-    ticks(left.yaxis, [0.02, 0.05, 0.1, 0.2, 0.5])
+def factor_picture() -> Figure:
+    """The factors of the four arms and of SAPO against a token's ratio, by the sign of A."""
+    figure, axes = new_figure(9.6, 3.3, columns=2, sharey=True)
+    ratios = torch.linspace(0.4, 2.1, 500).double().view(-1, 1)
+    for axis, A, title in zip(axes, (1.0, -1.0), ("Pushed up: A > 0", "Pushed down: A < 0")):
+        for name, (arm, color, width) in (ARMS | {"SAPO": ("SAPO", ORANGE, 2)}).items():
+            f = factors(LOSSES[arm], ratios, A)
+            axis.plot(ratios, f, color=color, linewidth=width, label=name)
+        axis.set(title=title, xlabel="ratio ρ of the token", ylabel="factor of A ∇ℓ")
+    axes[0].legend()
     return figure
 
 
-# Exercises; `notebook.check` explains the keys of CHECKS
+def ends_picture(runs: list[dict]) -> Figure:
+    """The accuracy at the end of the four arms, with 95 % intervals over seeds, against the length
+    of every optimizer step."""
+    figure, axis = new_figure(7, 3.3)
+    for name, (arm, color, _) in ARMS.items():
+        ends = [
+            [run["accuracy"][-1] for run in select(runs, arm=arm, epochs=4, step_length=length)]
+            for length in LENGTHS
+        ]
+        axis.fill_between(range(3), *paired.t_interval(np.transpose(ends)), color=color, alpha=0.15)
+        axis.plot(np.mean(ends, axis=1), "o-", color=color, label=name)
+    axis.set(xlabel="length of every optimizer step", ylabel="accuracy at the end", ylim=(0, 1))
+    axis.set_xticks(range(3), [".008", ".016", ".032"])
+    axis.legend()
+    return figure
 
 
-def gradient_of(loss: Callable) -> Callable:
-    """The function that gives the gradient of a loss (logps, ...) with respect to logps, or what
-    `gradient` makes of something that is no loss."""
+# ---------------------------------------------------------------------- 15 texts
+#
+# A policy that writes at most three letters, each an a or a b. $ ends texts of fewer.
 
-    def answer(logps: Tensor, *others) -> Tensor | str:
-        logps = logps.clone().requires_grad_()
-        return gradient(loss(logps, *others), logps)
-
-    return answer
-
-
-def clip_with(weight: Callable, kept: Callable) -> Callable:
-    """The gradient of minus the mean of weight(ratio) A log pi over the tokens that
-    kept(ratio, eps, sign of A) does not stop."""
-
-    def loss(logps: Tensor, old_logps: Tensor, A: float, eps: float) -> Tensor:
-        ratio = (logps - old_logps).exp().detach()
-        return -(weight(ratio) * kept(ratio, eps, np.sign(A)) * A * logps).mean()
-
-    return gradient_of(loss)
+TEXTS = ["".join(letters) for n in range(4) for letters in product("ab", repeat=n)]
+TOKENS = [(text + "$")[:3] for text in TEXTS]
+R = (torch.arange(15) % 3 == 0).double()
+generator = torch.Generator().manual_seed(0)
+# The trainer's logits after each of the 7 prefixes; the sampler's are LOGITS + NOISE
+LOGITS, noise = torch.randn(2, 7, 3, generator=generator, dtype=torch.float64)
+NOISE = 1.5 * noise
 
 
-def within(ratio: Tensor, eps: float, sign: float) -> Tensor:
-    """Whether the clip keeps a token."""
-    return sign * (ratio - 1) <= eps
+N_TOKENS = torch.tensor([[len(text)] for text in TOKENS])
 
 
-old = torch.tensor([-2.0, -0.5, -3.0, -1.0]).double()
-moved = torch.tensor([0.3, -0.3, 0.1, -0.1])
+def token_logps(logits: Tensor) -> Tensor:
+    """(15, 3), 0 where a text has ended."""
+    logps = logits.log_softmax(dim=1)
+    rows = [[logps[TEXTS.index(y[:t]), "ab$".index(y[t])] for t in range(len(y))] for y in TOKENS]
+    return pad_sequence([torch.stack(row) for row in rows], batch_first=True)
 
 
-def free(ratio: Tensor, eps: float, sign: float) -> Tensor:
-    """Stops no token."""
-    return ratio > 0
+def solve_rate(logits: Tensor) -> float:
+    """The probability of a right text."""
+    return (token_logps(logits).sum(dim=1).exp() @ R).item()
 
 
-PARTS = {
-    "both": clip_with(torch.clone, within),
-    "weight": clip_with(torch.clone, free),
-    "neither": clip_with(torch.ones_like, free),
-}
+def mean_update(
+    logits: Tensor, weight: Callable, noise: Tensor, divisor: Tensor | int = 1
+) -> Tensor:
+    """Dr. GRPO's mean update of a policy, (7, 3), up to a constant factor, where the sampler's
+    logits are logits + noise. weight: as in exercise 2. divisor: of the scores, (15, 1) or 1."""
+    logits = logits.clone().requires_grad_()
+    logps, sampled = token_logps(logits), token_logps(logits.detach() + noise)
+    weighted = weight(logps.detach(), sampled, inf) * logps / divisor
+    chance = sampled.sum(dim=1).exp()
+    return torch.autograd.grad(chance * (R - chance @ R) @ weighted.sum(dim=1), logits)[0]
+
+
+def off(weight: Callable, divisor: Tensor | int = 1) -> float:
+    """The distance of the sampler's mean update from the trainer's, over the length of the
+    trainer's."""
+    ours = mean_update(LOGITS, weight, NOISE, divisor)
+    truth = mean_update(LOGITS, unweighted, 0 * NOISE, divisor)
+    return ((ours - truth).norm() / truth.norm()).item()
+
+
+# ---------------------------------------------------------------------- exercises
+#
+# `notebook.check` explains the keys of CHECKS.
+
+GRPO_ROW, CISPO_ROW = [0, 0.6, 1.35, 0], [1.35, 0.6, 1.35, 0.6]
+BOUND_ROW, GSPO_ROW = [0, 1, 1, 0], [0.9, 0.9, 0, 0]
+
+
+def unweighted(old: Tensor, sampled: Tensor, C: float) -> float:
+    return 1.0
+
+
+def of_tokens(old: Tensor, sampled: Tensor, C: float) -> Tensor:
+    return (old - sampled).exp().clamp(max=C)
+
+
+def of_completions(old: Tensor, sampled: Tensor, C: float) -> Tensor:
+    return (old - sampled).sum(dim=1, keepdim=True).exp().clamp(max=C)
+
+
+def capped(old: Tensor, sampled: Tensor, C: float) -> Tensor:
+    """The weights of completions, at most 3."""
+    return of_completions(old, sampled, 3)
+
 
 CHECKS = {
     "14.1": {
-        "expected": clip_with(torch.ones_like, within),
-        "inputs": [
-            {"logps": old + moved, "old_logps": old, "A": A, "eps": 0.2} for A in (1.5, -0.5)
-        ],
+        "expected": [CISPO_ROW, BOUND_ROW, GSPO_ROW],
         "mistakes": {
-            "the ratio still weights the kept tokens (GRPO)": PARTS["both"],
-            "no token is stopped": PARTS["neither"],
-            "a token is stopped on the side of A's sign only": clip_with(
-                torch.ones_like, lambda ratio, eps, sign: (ratio - 1).abs() <= eps
+            "CISPO stops nothing": [GRPO_ROW, BOUND_ROW, GSPO_ROW],
+            "without a weight a token counts 1 or 0": [CISPO_ROW, GRPO_ROW, GSPO_ROW],
+            "a clip stops only what A pushes further out": [CISPO_ROW, [0] * 4, GSPO_ROW],
+            "GSPO has one ratio for both tokens": [CISPO_ROW, BOUND_ROW, GRPO_ROW],
+            "GSPO: a geometric mean has a root": [CISPO_ROW, BOUND_ROW, [0.81, 0.81, 0, 0]],
+        },
+    },
+    "14.2": {
+        "expected": of_completions,
+        "inputs": [{"old": token_logps(LOGITS), "sampled": token_logps(LOGITS + NOISE), "C": 1.5}],
+        "mistakes": {
+            "each token has a weight of its own: those of a completion must be one": of_tokens,
+            "cap once, after the product over the tokens": (
+                lambda old, sampled, C: of_tokens(old, sampled, C).prod(dim=1, keepdim=True)
+            ),
+            "a product of ratios, not GSPO's mean": (
+                lambda old, sampled, C: (old - sampled).mean(dim=1, keepdim=True).exp().clamp(max=C)
+            ),
+            "the weight has no bound": lambda old, sampled, C: of_completions(old, sampled, inf),
+            "what the sampler writes too often must count less": (
+                lambda old, sampled, C: of_completions(sampled, old, C)
             ),
         },
     },
 }
 
 
-def passing(gradient: Callable) -> list[float]:
-    """How often an answer passes: the mean of 32 runs, whose policy is a softmax over ten answers.
-    One passes with probability .9, the others with .5. gradient: as `gradient_of` makes it."""
-    generator, z, curve = torch.Generator().manual_seed(0), torch.zeros(32, 10), []
-    passes = torch.tensor([0.9] + [0.5] * 9)
-    for _ in range(21):
-        pi = z.softmax(dim=1)
-        curve.append((pi @ passes).mean().item())
-        y = pi.multinomial(16, True, generator=generator)
-        passed = torch.rand(y.shape, generator=generator) < passes[y]
-        old = pi.log().gather(1, y)
-        for _ in range(16):
-            logps, loss = z.requires_grad_().log_softmax(dim=1).gather(1, y), 0
-            for A, chosen in ((0.5, passed), (-0.5, ~passed)):
-                mean = gradient(logps[chosen].detach(), old[chosen], A, 0.2)
-                loss = loss + chosen.sum() * mean @ logps[chosen]
-            z = (z - torch.autograd.grad(loss, z)[0] / 4).detach()
+def values(weight: Callable, beta: float = 0.5) -> list[float]:
+    """Reward - beta KL over training by mean updates without a cap, at a rate of 2; the KL is that
+    from the start, and its gradient exact."""
+    theta, start, curve = LOGITS, token_logps(LOGITS).sum(dim=1), []
+    for _ in range(51):
+        theta = theta.clone().requires_grad_()
+        total = token_logps(theta).sum(dim=1)
+        kl = total.exp() @ (total - start)
+        curve.append((total.exp() @ R - beta * kl).item())
+        push = mean_update(theta.detach(), weight, NOISE) - beta * torch.autograd.grad(kl, theta)[0]
+        theta = theta.detach() + 2 * push
     return curve
 
 
 TRAINED = {
-    "14.1": {
-        "curve": passing,
-        "right": "bound (right)",
-        "mistakes": PARTS,
-        "labels": ("batches, of 16 updates each", "how often an answer passes"),
+    "14.2": {
+        "curve": values,
+        "right": "whole completions",
+        "mistakes": {
+            "no weight": unweighted,
+            "each token's own": of_tokens,
+            "completions, cap 3": capped,
+        },
+        "labels": ("updates", "reward − KL / 2"),
     }
 }

@@ -1,248 +1,253 @@
-# %% [markdown] 36 minutes, without the second reading
-# # 14 · One gradient until the ratio moves
+# %% [markdown] 40 minutes, without the second reading
+# # 14 · The policy has moved, or was rounded: what weight?
 #
-# A batch of completions is often used for several updates. From the second on, the policy is no longer the one that sampled them. A token's
-# probability now, over its probability when it was sampled, is its *ratio* $\rho$.
+# The policy that is trained is often not the one that wrote the completions: it has made updates since, or another engine sampled, in another
+# precision. How much should each token count then?
 #
-# > **Against a policy that has moved, algorithms weight a token by its ratio, stop it at a bound, or both. Until the policy moves, this changes
-# > nothing: six published methods have one gradient.**
-# >
-# > In our runs, all steps scaled to one length, weight or bound alone could not be told apart from both if steps were short. With steps four times
-# > as long even the best arm ended 22 points lower.
-#
-# ## One token, four arms
-#
-# With a token's log-probability $\ell$, the ratio is $\rho = e^{\ell - \ell^{old}}$, so $\nabla\rho = \rho\,\nabla\ell$. GRPO's loss
-# $-\min\big(\rho A,\ \mathrm{clip}(\rho, .8, 1.2)\,A\big)$ pushes a token along $A\,\nabla\ell$ times $\rho$ (the weight), until it has moved
-# out of the clip's range the way it is pushed (the bound). The factor, with each part or without it:
-#
-# | token | neither | weight | bound | both |
-# |---|---|---|---|---|
-# | $A > 0$, ratio 1.3 | 1 | 1.3 | 0 | 0 |
-# | $A > 0$, ratio .7 | 1 | .7 | 1 | .7 |
-# | $A < 0$, ratio .7 | 1 | .7 | 0 | 0 |
-# | $A < 0$, ratio 1.3 | 1 | 1.3 | 1 | 1.3 |
-#
-# **So the weight grows with the token's probability: as it is pushed up, it speeds up; pushed down, it slows.** The bound stops both, one step late: it looks at the ratio before a step.
-#
-# *Both* is GRPO's clip, *weight* is CISPO. Nobody's method is *bound*, so you write it.
-#
-# **1. The bound alone.** The loss of one completion, a mean over its tokens. A token that GRPO's clip stops has no gradient;
-# every other token has the gradient that it would have at ratio 1. Below the check it trains a toy. There a larger weight makes a longer step; in the
-# training after it all steps have one length.
+# > **As long as the policy that is trained is the one that sampled, published losses have one gradient; after that each weights tokens, stops tokens,
+# > or does both.**
 
 # %% [fold]
-import random
-
 import numpy as np
-import torch
-from torch.nn.utils import parameters_to_vector
 
-from algorithms import grpo
+from lessons import identity
 from lessons.experiments import staleness
-from lessons.experiments.estimators import collect
-from lessons.experiments.float64 import to_float64
-from lessons.experiments.harness.grid import change, load_runs, markdown
-from lessons.experiments.losses import LOSSES
-from lessons.experiments.staleness import CISPO, CLIP, OLD, UNWEIGHTED, gap, select
-from lessons.workshop.companions.lesson_14 import (
-    distance_and_end,
-    factor,
-    gradient_of,
-    passing,
-)
+from lessons.experiments.harness.grid import change, load_runs, markdown, short
+from lessons.experiments.precision import CORRECTIONS
+from lessons.experiments.staleness import CISPO, CLIP, LENGTHS, OLD, U_4, UNWEIGHTED, gap, select
+from lessons.workshop.companions import lesson_14
 from lessons.workshop.notebook import check, show, trains
-from toy_env import arithmetic
-from toy_env.model import load_policy
-from toy_env.rollout import completion_logps
 
+show(lesson_14.factor_picture())
+
+# %% [markdown]
+# *What a loss multiplies a token's push $A\,\nabla\ell$ by. At ratio 1 all lines meet. (SAPO: in the table below.)*
+#
+# Let $\ell$ be a token's log-probability. Its *ratio* $\rho = e^{\ell - \ell^{old}}$ is its probability now, over its probability when it was
+# sampled. Since $\nabla\rho = \rho\,\nabla\ell$, each of these losses pushes a token along
+#
+# $$f(\rho)\,A\,\nabla\ell, \qquad f(1) = 1$$
+#
+# GRPO's loss, $-\min\big(\rho A,\ \mathrm{clip}(\rho, .8, 1.2)\,A\big)$, does *both*: its $f$ is $\rho$, the **weight**, until the token has left the
+# clip's range on the side to which $A$ pushes. Then $f$ is 0, the **bound**. CISPO has the weight alone. The bound alone is nobody's method; we add
+# it to tell the two apart.
+#
+# **The weight grows with the token's probability.** A token that is pushed up speeds up, one that is pushed down slows. The bound stops a token one
+# step late, because it looks at the ratio before a step.
+#
+# **1. By hand.** In a completion of two tokens the first has become 1.35 times as likely, the second .6 times. What is $f$ of each?
+#
+# | | $A > 0$: first | second | $A < 0$: first | second |
+# |---|---|---|---|---|
+# | neither | 1 | 1 | 1 | 1 |
+# | GRPO | 0 | .6 | 1.35 | 0 |
+#
+# Give the rows of CISPO, of the bound alone, and of GSPO: GRPO with one ratio $\bar\rho$ for all tokens of a completion, their geometric
+# mean, clipped to [.991, 1.012] here.
 
 # %% [exercise]
-def unweighted_clip(logps, old_logps, A, eps):
-    """From tensors (T,), (T,), a number and a number: a scalar loss."""
+table = ...  # three rows of four numbers
+
+# %% [check]
+check("14.1", table)
+
+# %% [hint]
+# The geometric mean is $\sqrt{1.35 \cdot .6} = .9$, below the range. Which sign of $A$ pushes further down?
+
+# %% [solution]
+table = [[1.35, 0.6, 1.35, 0.6], [0, 1, 1, 0], [0.9, 0.9, 0, 0]]
+
+# %% [markdown]
+# ## Weight or bound? The policy has moved
+#
+# Does it matter? We train our small model with each of the four: neither, weight, bound, both. A batch of 256 completions is used in four
+# epochs of 8 updates. Every optimizer step of a run has one length, so that only the steps' directions differ.
+#
+# *At which of three lengths, .008, .016 or .032, does the weight alone fall behind? Guess, then open the output (…).*
+
+# %% [fold] guess
+runs = load_runs(staleness.RESULTS)
+steps = [{"epochs": 4, "step_length": length} for length in LENGTHS]
+adamw, late = {"epochs": 4}, {"staleness": 32}
+three = (UNWEIGHTED, CISPO), (UNWEIGHTED, CLIP), (CLIP, CISPO)
+
+def compare(arm, other, step, other_step=None):
+    return gap(runs, {"arm": arm} | step, {"arm": other} | (other_step or step))
+
+def ahead(*which):
+    """By how many points the first arm is above the second, "1.2 [−0.3, 2.7]"."""
+    return change(compare(*which)).replace("+", "")
+
+def limit(pairs, step):
+    """How many points apart the arms of a pair may still be, by their intervals."""
+    return 100 * np.abs([compare(*pair, step)["interval"] for pair in pairs]).max()
+
+def ends(arm, **step):
+    return [run["accuracy"][-1] for run in select(runs, arm=arm, **step)]
+
+rows = [[short(step["step_length"]),
+         *(short(np.mean(ends(arm, **step)), 2) for arm, *_ in lesson_14.ARMS.values()),
+         *(ahead(*pair, step) for pair in ((CLIP, OLD), *three[:2]))] for step in steps]
+measured = markdown(["step", *lesson_14.ARMS, "both − neither", "bound − weight", "bound − both"], rows)
+repeats = [run["accuracy"][-1] for run in runs if run["repeat"]]
+show(lesson_14.ends_picture(runs))
+
+# %% [text]
+# {=measured}
+#
+# *Ten seeds. Bands and brackets are 95 % intervals; differences are in points, not corrected for their number.*
+#
+# - **Doing neither loses at every length.**
+# - **Weight or bound?** At .008 the intervals exclude a difference above {=limit(three, steps[0]):.1f} points among weight, bound and both. At .016 it is undecided, up to {=limit(three, steps[1]):.0f}
+#   points. At .032 the bound is needed.
+# - **No rule makes up for a long step.** From .008 to .032 even the bound alone, the best, loses {=ahead(UNWEIGHTED, UNWEIGHTED, steps[0], steps[2])} points.
+#
+# So far: no bound was seen to cost anything. What if the policy has not moved at all?
+#
+# ## Another engine: the policy was rounded
+#
+# Often the engine that samples rounds differently. Each token's probability is a little off, and over a completion the differences multiply. Take the
+# text *aa*, of three tokens:
+#
+# | | a | a | end | the whole text |
+# |---|---|---|---|---|
+# | sampler, $\pi_{sampler}$ | .5 | .4 | .2 | .04 |
+# | trainer, before any update, $\pi_{old}$ | .4 | .4 | .5 | .08 |
+# | weight, $w = \pi_{old}/\pi_{sampler}$ | .8 | 1 | 2.5 | 2 |
+#
+# Of 100 completions the sampler writes *aa* 4 times, the trainer would write it 8 times. So each of the four must count twice, *in all its
+# tokens*. By the tokens' own weights the first a counts .8 times.
+#
+# Let $s(y)$ be a completion's score, the sum of its tokens' $\nabla\ell$. Weighted by $w(y)$, the sampler's mean becomes the trainer's:
+#
+# $$\sum_y \pi_{sampler}(y)\, w(y)\,A\,s(y) = \sum_y \pi_{old}(y)\,A\,s(y)$$
+#
+# **2. Write the weight** of whole completions, with a cap. You get the log-probabilities of the tokens of some texts, 0 after a text's end. Your
+# function then trains, uncapped, a policy of 15 texts whose sampler is far off. It should gain reward and stay near its start: the curve is the reward minus half
+# the KL, at best .77.
+
+# %% [exercise]
+def weight(old, sampled, C):
+    """old, sampled: (texts, tokens), log-probabilities. Returns (texts, 1), at most C."""
     return ...
 
 
 # %% [check]
-check("14.1", gradient_of(unweighted_clip))
-trains("14.1", gradient_of(unweighted_clip))
-
-# %% [markdown]
-# *A toy: of ten answers one passes nine times in ten, the others every second time. A batch of 16 is used for 16 updates, with $A = ½$ or $-½$; means
-# of 32 runs. See first which curves stop rising. ("Bound" and "both" coincide: only the check tells them apart.)*
+check("14.2", weight)
+trains("14.2", weight)  # mean updates, C = ∞
 
 # %% [hint]
-# A token is kept where $\rho \le 1 + \varepsilon$ if A > 0, and where $\rho \ge 1 - \varepsilon$ if A < 0. `.detach()` makes a constant.
+# A product of probabilities is a sum of logarithms. The cap comes after the product.
 
 
 # %% [solution]
-def unweighted_clip(logps, old_logps, A, eps):
-    ratio = (logps - old_logps).exp().detach()
-    kept = ratio <= 1 + eps if A > 0 else ratio >= 1 - eps
-    return -(kept * A * logps).mean()
+def weight(old, sampled, C):
+    return (old - sampled).sum(dim=1, keepdim=True).exp().clamp(max=C)
 
-
-# %% [markdown]
-# Without a bound the toy's policies are fast, then stuck: they have settled on an answer that was lucky in one batch. With it they are slow and
-# arrive. The weight alone is worst: it pushes rising tokens ever harder, and here a step grows with it.
-
-
-# %% [text]
-# ## In training
-#
-# Now the same in one small language model, on one task of short completions: four arms, ten seeds, each batch of 256 completions used in four epochs of
-# 8 updates. Every optimizer step of a run has one length: arms differ in direction only. **So a weight cannot lengthen a step
-# here, as it does in the toy,** nor a bound shorten it.
-#
-# *At which of three lengths of step, .008, .016 or .032, does the weight alone begin to lag behind both? Guess, then open the output (…).*
-
-# %% [fold] guess
-runs = load_runs(staleness.RESULTS)
-outcomes = staleness.PREDICTIONS.split("\n- ")[1:]  # before: 34d9c16, 4bd5f7f
-held = [outcome.startswith("held") for outcome in outcomes]
-
-
-def mean(what, **settings):
-    return np.mean([run[what] for run in select(runs, **settings)])
-
-
-def ahead(arm, other, **settings):
-    """By how many points an arm is above another, "1.2 [0.3, 2.1]"."""
-    found = gap(runs, {"arm": arm, **settings}, {"arm": other, **settings})
-    return change(found).strip("*").replace("+", "")
-
-
-def end(arm, **settings):
-    """The mean accuracy of an arm at the end."""
-    return f"{np.mean([run['accuracy'][-1] for run in select(runs, arm=arm, **settings)]):.2f}"
-
-
-all_arms = OLD, CISPO, UNWEIGHTED, CLIP
-short, middle, long = ({"epochs": 4, "step_length": x} for x in staleness.STEP_LENGTHS)
-for step in (short, middle, long):
-    none, weight, *others = (mean("moved", arm=arm, **step) for arm in all_arms)
-    assert none > weight > max(others)
-for step in staleness.REUSE:
-    assert end(UNWEIGHTED, **step) >= end(CLIP, **step)
-for arm in all_arms:
-    assert float(end(arm, **short)) - float(end(arm, **long)) > 0.2
-    assert (float(end(arm, **long)) < 0.3) == (arm in (OLD, CISPO))
-show(distance_and_end(runs))
-table = {"once, in 32 updates (so up to 31 late), rate 2e-4": {"staleness": 32}}
-table |= {f"four times, steps of {step['step_length']}".replace("0.", "."): step
-          for step in (short, middle, long)}
-rows = []
-for name, step in table.items():
-    bound = ahead(UNWEIGHTED, CLIP, **step) if "epochs" in step else ""
-    rows.append([name, end(CLIP, **step), ahead(CLIP, OLD, **step), ahead(CLIP, CISPO, **step), bound])
-differences = markdown(["used", "both", "both − neither", "both − weight", "bound − both"], rows)
-of_repeats, of_seeds = staleness.sds(runs)
-rows = [[rate, ahead(CLIP, CISPO, epochs=4, rate=float(rate))] for rate in ("1e-4", "2e-4", "4e-4")]
-at_one_rate = markdown(["rate, four epochs", "CISPO below GRPO's clip, points"], rows)
-moved = [mean("moved", arm=CLIP, **step) for step in staleness.REUSE]  # three rates, then lengths
-assert all(0.8 < moved[i + 3] / moved[i] < 1 for i in range(3))
-best = {step["step_length"]: max(float(end(arm, **step)) for arm in all_arms)
-        for step in (short, middle, long)}
-falling = gradient_of(lambda now, old, A, eps: -(A * ((now - old).exp() if A < 0 else now)).mean())
-braked = passing(falling)[-1]
-assert braked > 0.85
-assert round(100 * (best[0.008] - best[0.032])) == 22  # the box
-for half, step in ((short, middle), (middle, long)):
-    assert float(end(OLD, **half)) >= best[step["step_length"]] - 0.005
-
-# %% [text]
-# *See first the order on the left, at every length of step. (Points: means. Bands: 95 % intervals over seeds.)*
-#
-# - **Tokens move furthest with neither, and least with a bound.**
-# - **With short steps either part is enough.** At .008 the arm with neither ends {=ahead(CLIP, OLD, **short)} points below both. The other three cannot be told apart.
-# - **Long steps need the bound.** At .016 the weight's lag is undecided; at .032 it ends {=ahead(CLIP, CISPO, **long)} points below both. But there the best arm has
-#   {=end(UNWEIGHTED, **long)}; at .008 the best has {=best[0.008]:.2f}.
-# - **Halving the steps did as much as the best correction.** With neither part, steps of .008 and .016 end at {=end(OLD, **short)} and {=end(OLD, **middle)}; the best arm at
-#   twice the length, at {=best[0.016]:.2f} and {=best[0.032]:.2f}.
-#
-# **Why the weight is worst only in the toy.** In training steps cannot grow. In the toy, too, if only tokens that are pushed down get the
-# weight, it ends at {=braked:.2f}, far above *neither*.
-#
-# ## Six methods in one table
-#
-# Two arms are published; four more methods have other weights and bounds. Let a token's probability have risen from .15 to .195, so
-# $\rho = 1.3$, and let $A > 0$: which methods still push it?
 
 # %% [fold]
-at = {name: factor(loss, torch.tensor([1.3]).double(), 0.15, 1.0).item() + 0  # + 0: not -0
-      for name, loss in LOSSES.items()}
+p_sampler, p = (lesson_14.solve_rate(lesson_14.LOGITS + x) for x in (lesson_14.NOISE, 0))
+w = {G: identity.weight("GRPO", np.array([p_sampler, p, 0, 0.5]), G) for G in (8, 64)}
+
+
+def spread(of, sampler):
+    return np.mean([run[f"spread of {of}"] for run in select(runs, **U_4, sampler=sampler, correction="none")])
+
+
+def excluded(sampler):
+    """The largest loss, in points, that an interval of the sampler's arms holds."""
+    chosen = [U_4 | {"sampler": sampler, "correction": each} for each in CORRECTIONS[sampler]]
+    return -100 * min(gap(runs, arm, U_4)["interval"][0] for arm in chosen)
+
+
+d = {sampler: spread("tokens", sampler) for sampler in CORRECTIONS}
+rows = [[sampler, f"{x:.4f}", *(f"{100 * np.exp(-T * x**2):.0f} %" for T in (20, 1000, 9000))]
+        for sampler, x in d.items()]
+left = markdown(["sampler", "$d$", "left of a batch, $T$ = 20", "1,000", "9,000"], rows)
 
 # %% [text]
-# ($\bar\rho$ is the geometric mean of a completion's ratios, here of one token; $\mathrm{sg}$, stop-gradient, makes a constant; PO: policy optimization.)
+# <details><summary>After the exercise</summary>
 #
-# | method | loss of a token | what it stops | factor of $A\,\nabla\ell$ |
-# |---|---|---|---|
-# | GRPO: group relative | $-\min\big(\rho A,\ \mathrm{clip}(\rho, .8, 1.2)\,A\big)$ | the token, at ratio 1.2 or .8 | {=at["GRPO"]:.3g} |
-# | GSPO: group sequence | the same, with $\bar\rho$ for $\rho$ and a narrow clip | the completion, at $\bar\rho$ = .9997 or 1.0004; ours: .991 or 1.012 | {=at["GSPO"]:.3g} |
-# | GMPO: geometric-mean | $-\bar\rho A$, each ratio in $\bar\rho$ bounded | the token, at $e^{.4} = 1.49$ or $e^{-.4} = .67$ | {=at["GMPO"]:.3g} |
-# | DPPO: divergence proximal | $-\rho A$ | the token, once its *probability* has changed by .2: here at ratio 2.33 | {=at["DPPO"]:.3g} |
-# | SAPO: soft adaptive | $-\frac4\tau\,\mathrm{sigmoid}(\tau(\rho - 1))\,A$; $\tau = 1$, or 1.05 if $A < 0$ | nothing; its factor is largest, 1.57, at ratio 2.06 and fades to both sides | {=at["SAPO"]:.3g} |
-# | CISPO: clipped importance-sampling-weight | $-\mathrm{sg}[\min(\rho, 5)]\,A\,\log\pi$ (the cap of 5 is ours) | nothing | {=at["CISPO"]:.3g} |
+# Without a weight the policy gets better, then worse. With the reward alone all four curves end at {=min(lesson_14.values(way, 0)[-1] for way in (lesson_14.of_completions, *lesson_14.TRAINED["14.2"]["mistakes"].values())):.2f} or above: a wrong mean shows where two
+# forces must balance.
 #
-# **Why there is one gradient.** At ratio 1 no bound binds (GRPO, DPPO), and $\nabla(\rho A) = A\,\nabla\ell$; CISPO's loss has this gradient
-# directly. One ratio for a completion of $|y|$ tokens (GSPO, GMPO) gives $\nabla(\bar\rho A) = \bar\rho A\,\frac1{|y|}\sum_t\nabla\ell_t$: at
-# $\bar\rho = 1$ the same, averaged. For SAPO, the sigmoid's slope at 0 is ¼, so $\frac4\tau \cdot \tau \cdot ¼ = 1$ for every $\tau$. ∎
+# </details>
 #
-# On the real model, with one way of averaging:
-
-# %% [fold]
-policy, tokenizer = load_policy("base")
-policy = to_float64(policy)
-weights = list(policy.parameters())
-rng, generator = random.Random(1), torch.Generator().manual_seed(1)
-rollout, R = collect(policy, tokenizer, arithmetic, 4, 8, rng, generator)
-A = grpo.compute_advantages(rewards=torch.from_numpy(R)).view(-1, 1)
-old_logps = completion_logps(policy, rollout, 1.0).detach()
-
-
-def gradients():
-    """The gradient of each loss with respect to all parameters, one vector each."""
-    vectors = {}
-    for name, loss in LOSSES.items():
-        logps = completion_logps(policy, rollout, 1.0)
-        value = loss(logps=logps, old_logps=old_logps, advantages=A, mask=rollout.mask)
-        vectors[name] = parameters_to_vector(torch.autograd.grad(value, weights))
-    return vectors
-
-
-fresh = gradients()
-first = fresh["GRPO"]
-largest = max((vector - first).norm() / first.norm() for vector in fresh.values())
-assert largest < 1e-12
-print("at ratio 1 the six gradients differ by less than 1e-12 of their length")
-
-# %% [text]
-# ## To remember
+# At the start the mean update is {=lesson_14.off(lesson_14.unweighted):.2f} of its length off without a weight, {=lesson_14.off(lesson_14.of_tokens):.2f} with each token's own, and right with that of whole completions, on four
+# conditions:
 #
-# - With one update per batch all six methods are one, up to how they average over tokens ([lesson 5](05_length.ipynb)), if sampler and trainer
-#   agree ([lesson 18](18_precision.ipynb)).
-# - The weight speeds up a token that is pushed up and slows one that is pushed down. The bound stops both, one step late.
-# - In our runs, with steps of one length, halving the steps did as much as the best correction. The bound was needed only where every arm lost
-#   more than 20 points.
+# - **No cap binds.** Capped at 3, the weights leave it {=lesson_14.off(lesson_14.capped):.2f} off: a cap trades noise for a wrong mean.
+# - **The sampler can write all that the trainer can.** With top-p or top-k it cannot, and no weight brings back what is never sampled.
+# - **The update sums scores**, as in Dr. GRPO, RLOO and REINFORCE. Weighted scores have mean 0, so the mean reward in $A$ drops out, though it is the
+#   sampler's. With GRPO's ÷ length they have not: the mean is {=lesson_14.off(lesson_14.of_completions, lesson_14.N_TOKENS):.2f} off, without the weight {=lesson_14.off(lesson_14.unweighted, lesson_14.N_TOKENS):.2f}.
+# - **Nothing divides by the group's σ or mean**, which are the sampler's. With ÷ σ a prompt's mean update keeps its direction but has the sampler's
+#   weight, $w_G(p_{sampler})\,\nabla p$ ([lesson 9](09_objective.ipynb)). Here it is {=w[8][0] / w[8][1] - 1:.0%} too long in groups of 8 (at most {=w[8][2] / w[8][3] - 1:.0%}, for
+#   other policies), {=w[64][0] / w[64][1] - 1:.0%} in groups of 64.
 #
-# ## For a second reading (12 minutes)
+# ## How many tokens until it matters?
 #
-# **All differences.** Accuracy at the end of the arm with both, and differences in points.
+# Let the $\log w$ of each of $T$ tokens be independent and normal, with standard deviation $d$. Then $n$ weighted completions are worth only
+# $n\,(\mathbb E w)^2 / \mathbb E w^2 = n\,e^{-Td^2}$ unweighted ones. We sampled with copies of our policy in bfloat16, and with parameters in float8:
 #
-# {=differences}
+# {=left}
 #
-# In the first row GSPO and clip-higher (DAPO's wider range upwards) end at {=end("GSPO", staleness=32)} and {=end("clip-higher", staleness=32)}: between four corrections no difference is seen.
+# **Length decides.** On our completions of 20 tokens we trained with either sampler, with no weight or one capped at 2 (five seeds). No difference was seen;
+# the intervals exclude losses above {=excluded("bfloat16"):.1f} points with bfloat16 and {=excluded("float8"):.1f} with float8. We trained nothing longer.
 #
-# **At one learning rate CISPO trails** if a batch is used in four epochs, without scaled steps (used once, it does not: first row). But its
-# ratios also move further: at 2e-4 $|\log\rho|$ is {=mean("moved", arm=CISPO, epochs=4):.3f} on average, against {=moved[1]:.3f}.
+# ## One table
 #
-# {=at_one_rate}
+# $\rho$: the trainer's policy now, over the trainer's before the first update. $w$: the latter, over the sampler's.
 #
-# **A single run cannot be repeated on another machine.** Ten repeats of one run, each with the base model's weights changed by about
-# one rounding of float32, end with a standard deviation of {=100 * of_repeats:.1f} points; over ten seeds it is {=100 * of_seeds:.1f}.
+# | method | weight | stops | unit | TRL 1.16 | verl 0.9.1 |
+# |---|---|---|---|---|---|
+# | GRPO | $\rho$ | outside [.8, 1.2] | token | `loss_type=grpo` | `loss_mode=vanilla` |
+# | DAPO's clip-higher | $\rho$ | outside [.8, 1.28] | token | `epsilon_high=.28` | `clip_ratio_high=.28` |
+# | GSPO | $\bar\rho$ | outside [.9997, 1.0004] | completion | `importance_sampling_level=sequence` | `loss_mode=gspo` |
+# | GMPO | $\bar\rho$ of bounded ratios | outside [.67, 1.49] | weight: completion; bound: token | `experimental.gmpo` | `loss_mode=geo_mean` |
+# | CISPO | $\rho$, capped | nothing | token | `loss_type=cispo` | `loss_mode=cispo` |
+# | SAPO | smooth, at most 1.57 | nothing | token | `loss_type=sapo` | `loss_mode=sapo` |
+# | IPO (prime-rl) | $\rho\,w$ | a probability changed by over .3 | token | – | – |
+# | IcePop | $w$ | outside [.5, 5] | token | `token_mask`, with `clip_min` | `rollout_is=token`, `rollout_is_threshold=0.5_5.0` |
+# | truncated importance sampling | $w$, capped | nothing | either | `token_truncate`, `sequence_truncate` | `rollout_is=token`, `=sequence` |
+# | TRL's default | $w$ | above 3 | completion | `sequence_mask` | – |
 #
-# **Predictions.** {=sum(held)} of {=len(held)} held, by the means alone; they were written knowing an earlier version of these runs, in which 4 of 9 had failed.
+# The first four stop only what $A$ pushes further out; IPO and IcePop stop either way. TRL's last names are values of
+# `vllm_importance_sampling_mode`. DPPO stopped a token once its own push had changed its probability too far; TRL removed it in July 2026, prime-rl
+# in August.
+#
+# ## What to do
+#
+# - **One update a batch, one engine:** there is nothing to choose, except how to average over tokens ([lesson 5](05_length.ipynb)).
+# - **Several updates:** take a rule with a bound; which, we could not tell. Shorten the step before you tune it.
+# - **Two engines:** log the mean and the variance of the completions' $\log w$. If the engines only round, the variance is about $Td^2$ and the mean minus half of it. Any
+#   other mean says that something else differs: temperature, top-p, a bug.
+# - **Which weight?** By the formula, untested: below a variance of .05 none; up to 1 that of whole completions, with a cap that few reach; above 1 mend the engines.
+#
+# ## For a second reading (5 minutes)
+#
+# **Why one gradient.** At ratio 1 no bound binds, and $\nabla(\rho A) = A\,\nabla\ell$; CISPO's loss $-\mathrm{sg}[\rho]\,A\,\ell$ has this gradient directly
+# ($\mathrm{sg}$, stop-gradient, makes a constant). One ratio for $|y|$ tokens gives $\nabla(\bar\rho A) = \bar\rho A\,\frac1{|y|}\sum_t\nabla\ell_t$: the same,
+# averaged. SAPO's loss is $-\frac4\tau\,\mathrm{sigmoid}(\tau(\rho - 1))\,A$. The sigmoid's slope at 0 is ¼, so its factor is 1 for every $\tau$. ∎
+#
+# **Half the step, or the best rule?** Doing neither at half the length, less the bound alone at the full one, gives {=ahead(OLD, UNWEIGHTED, steps[0], steps[1])} points for
+# .016 and {=ahead(OLD, UNWEIGHTED, steps[1], steps[2])} for .032. That is undecided, not equal.
+#
+# **Equal rates are not equal steps.** In four epochs at a rate of 2e-4, with AdamW's own steps, the weight alone ends {=ahead(CLIP, CISPO, adamw)} points below both. But its tokens also
+# moved twice as far.
+#
+# **Used once, but late.** At the same rate each batch served 32 updates, each completion one of them (five seeds). Without correction a run ends {=ahead(CLIP, OLD, late)}
+# points below GRPO's clip. GSPO, clip-higher and CISPO were not seen to differ from it; differences up to {=limit([(arm, CLIP) for arm in ("GSPO", "clip-higher", CISPO)], late):.1f} points are not excluded.
+#
+# **One rounding.** A run of GRPO's clip in four epochs at this rate was repeated ten times, each with the base model's weights changed by about one rounding of float32. The ends have a
+# standard deviation of {=100 * np.std(repeats, ddof=1):.1f} points; over ten seeds it is {=100 * np.std(ends(CLIP, epochs=4), ddof=1):.1f}. So expect no run to repeat on another machine.
+#
+# **Independent?** For 20 tokens $d\sqrt{20}$ is {=d["bfloat16"] * 20**0.5:.2f} with bfloat16 and {=d["float8"] * 20**0.5:.2f} with float8. The spread of the completions' $w$ is {=spread("completions", "bfloat16"):.2f} and {=spread("completions", "float8"):.2f}.
+#
+# **Predictions.** 10 of 11 held, by the means alone; they were written knowing earlier runs, in which 4 of 9 had failed (`staleness.py`). The one that failed: the bound alone
+# ends within 3 points of both at every rate and length.
 #
 # Sources: GSPO, [2507.18071](https://arxiv.org/abs/2507.18071) Eq. 5, 7; CISPO, [2506.13585](https://arxiv.org/abs/2506.13585) Eq. 4, 5; SAPO,
-# [2511.20347](https://arxiv.org/abs/2511.20347); GMPO, [2507.20673](https://arxiv.org/abs/2507.20673); DPPO,
-# [2602.04879](https://arxiv.org/abs/2602.04879) and [code](https://github.com/sail-sg/Stable-RL).
+# [2511.20347](https://arxiv.org/abs/2511.20347); GMPO, [2507.20673](https://arxiv.org/abs/2507.20673); DPPO, [2602.04879](https://arxiv.org/abs/2602.04879),
+# removed from [TRL](https://github.com/huggingface/trl/pull/6402) and [prime-rl](https://github.com/PrimeIntellect-ai/prime-rl/pull/3418); [IPO](https://docs.primeintellect.ai/prime-rl/ipo.md);
+# IcePop, [2512.16144](https://arxiv.org/abs/2512.16144) Eq. 1; truncated importance sampling,
+# [Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9); top-p, [TRL #6789](https://github.com/huggingface/trl/issues/6789).
