@@ -14,7 +14,8 @@ from lessons import identity
 from lessons.experiments import baselines, estimators, shrinkage, weights
 from lessons.experiments.baselines import ADVANTAGES, Batch
 from lessons.experiments.float64 import to_float64
-from lessons.experiments.harness import learning
+from lessons.experiments.harness import learning, paired
+from lessons.experiments.harness.grid import load_runs
 from toy_env.model import load_policy
 from toy_env.rollout import at_completions, completion_logps, sample, sequences
 
@@ -33,6 +34,20 @@ def test_the_ends_of_the_best_weight():
     np.testing.assert_allclose(identity.quietest(1.0)(k, 8), identity.sigma(k, 8) ** 2)
     np.testing.assert_allclose(identity.quietest(1e9)(k, 8), (8 - k) / 16, rtol=1e-7)
     np.testing.assert_allclose(identity.efficiency("Dr. GRPO", p, 8), 7 / 8)
+
+
+def test_the_largest_gain_of_the_square_of_sigma_survives_its_correction():
+    """As lesson 13 says: one family of all tasks, step lengths, divisors and outcomes."""
+    pytest.importorskip("statsmodels")
+    runs, family = load_runs(weights.RESULTS), []
+    for length in weights.STEP_LENGTHS:
+        arms = weights.arms(runs, length)
+        for task, divided, outcome in product(weights.TASKS, (True, False), ("end", "training")):
+            values = (arms[task, divided, weight][outcome] for weight in ("σ^2", "σ^1"))
+            family.append(paired.difference(*values))
+    paired.holm(family)
+    assert len(family) == 24
+    assert max(family, key=lambda gap: gap["difference"])["p_holm"] < paired.LEVEL
 
 
 # ---------------------------------------------------------------------- the measurement
