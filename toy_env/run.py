@@ -255,7 +255,7 @@ class Run:
     def save(self) -> None:
         """Write curves.png, checkpoint/ and state.pt. The last two are written beside the old ones,
         which they then replace: an interrupted save leaves each whole or absent."""
-        model = Path(self.config.model).name
+        model = "/".join(Path(self.config.model).parts[-2:])
         title = f"{self.path.name}: {self.name} on {self.config.task}, model {model}"
         draw_curves(self.rows, self.path / "curves.png", title)
         checkpoint, beside = self.path / "checkpoint", self.path / "checkpoint.tmp"
