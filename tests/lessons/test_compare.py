@@ -3,7 +3,7 @@
 import json
 import re
 from functools import partial
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -19,7 +19,6 @@ from lessons.experiments import (
     bench_speed,
     compare,
     compare_tables,
-    shrinkage,
     update_norm,
     write_pages,
 )
@@ -213,6 +212,21 @@ def sign_over_mean(G: int) -> dict:
     return paired.difference(*([run["end"] for run in grid.select(runs, arm)] for arm in arms))
 
 
+def of_sizes(sizes: dict) -> dict[tuple, dict]:
+    """All pairs of group sizes after 61,440 completions, one family."""
+    seeds = {G: numbers[-1]["seeds"] for G, numbers in sizes.items()}
+    pairs = {pair: paired.difference(*map(seeds.get, pair)) for pair in combinations(seeds, 2)}
+    paired.holm([*pairs.values()])
+    return pairs
+
+
+def second_cost_of_the_kl() -> dict:
+    """GRPO without KL against GRPO, in the runs of baselines.py."""
+    runs = grid.select(grid.load_runs(baselines.RESULTS), {"advantage": "GRPO"})
+    ends = ([run["end"] for run in grid.select(runs, {"kl": kl})] for kl in ("none", "all groups"))
+    return paired.difference(*ends)
+
+
 @with_stats
 def test_every_interval_in_the_text_is_that_of_a_comparison():
     results = compare_tables.load()
@@ -222,11 +236,8 @@ def test_every_interval_in_the_text_is_that_of_a_comparison():
     learned, sizes = baselines_tables.found()
     for row, other, column in product(learned, learned, baselines_tables.COLUMNS):
         comparisons.append(baselines_tables.difference(learned, row, other, column))
-    comparisons.append(paired.difference(*(sizes[G][-1]["seeds"] for G in (2, 8))))
-    comparisons.append(sign_over_mean(4))
-    by_kappa = shrinkage.compared(grid.load_runs(shrinkage.RESULTS))
-    ends = (by_kappa[arm]["expressions"]["seeds"] for arm in ("κ = 7", "κ = 0, all-right groups ½"))
-    comparisons.append(paired.difference(*ends))
+    comparisons += of_sizes(sizes).values()
+    comparisons += [sign_over_mean(4), second_cost_of_the_kl()]
     known = {points(c, scale) for c in comparisons if c["interval"] for scale in (100, -100, 1, -1)}
     lines = README.read_text("utf-8").splitlines()
     text = " ".join(line for line in lines if not line.startswith("|"))
@@ -277,6 +288,14 @@ def test_the_conclusions_of_the_pages_follow_from_the_comparisons():
     assert low < 0 < high
     assert max(without_kl, key=lambda arm: seeds("no_kl", arm).mean()) == "GRPO"
     assert min(sign_over_mean(G)["interval"][0] for G in baselines.SIGN_SIZES) > 0
+
+
+@with_stats
+def test_of_all_pairs_of_group_sizes_16_against_2_and_4_survive_the_correction():
+    pairs = of_sizes(baselines_tables.budgets(grid.load_runs(baselines.RESULTS)))
+    survive = {pair for pair, gap in pairs.items() if gap["p_holm"] < paired.LEVEL}
+    assert len(pairs) == 15 and survive == {(2, 16), (4, 16)}
+    assert all(pairs[pair]["difference"] > 0 for pair in survive)
 
 
 @pytest.mark.slow

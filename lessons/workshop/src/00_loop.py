@@ -11,8 +11,9 @@
 # > **A model that is told only "right" or "wrong" can become right more often by repeating these three steps; large steps along
 # > noisy updates can ruin it instead.**
 # >
-# > In one run of a tiny policy, thirty updates raise right answers from 19 to 93 %. With 3 added to every reward (same mean update, far
-# > noisier) three in ten longer runs are ruined; subtracting 3.42 ruins two in ten; leaving the reward alone ruins none.
+# > In one run of a tiny policy, at learning rate 1, thirty updates raise right answers from 19 to 93 %. With 3 added to every
+# > reward (same mean update, far noisier) three in ten longer runs at this rate are ruined; subtracting 3.42 ruins two in ten;
+# > leaving the reward alone ruins none.
 #
 # In supervised learning somebody has to write the completions to imitate. Here the verifier only has to *recognise* a right one. The
 # price: what the policy never samples cannot be rewarded.

@@ -204,8 +204,8 @@ show(share_outside(shares[-1]))
 #
 # How did they get there? A single step may go far: here the first made a token with $A > 0$ {=first[up].max():.1f} times as likely.
 # And a stopped token still moves, with other tokens' gradients and Adam's momentum. Without momentum {=int(without.sum())} tokens
-# still end outside, instead of {=int(outside.sum())}. Whether the clip helps the real model to learn we did
-# not measure; in exercise 2 it does.
+# still end outside, instead of {=int(outside.sum())}. In [lesson 14](14_staleness.ipynb) the clip
+# helps the real model to learn if steps are long; in exercise 2 it helps, too.
 #
 # ## Exercises
 #

@@ -8,7 +8,7 @@
 # > direction, but in groups of four or more makes very hard and very easy prompts count more.**
 # >
 # > The mean of a group of $G$ leaves $(G-1)/G$ of the gradient. In groups of 8, σ counts a prompt up to 1.4 times as much as a medium one.
-# > (Exact, for the first update and rewards of 0 and 1.)
+# > (Exact, for the first update, rewards of 0 and 1, no KL penalty and no ÷ length.)
 #
 # A group of four, with both means:
 #
@@ -245,7 +245,7 @@ def rloo_verified(rewards, verified):
 # ## To remember
 #
 # - A baseline of the *others'* rewards keeps the average update. The group's mean shortens it to $(G-1)/G$, which AdamW divides out.
-# - GRPO's average update is a multiple of $\nabla p$, from $G = 4$ on a larger one for very hard and very easy prompts.
+# - With no ÷ length and no KL, GRPO's average update is a multiple of $\nabla p$, from $G = 4$ on a larger one for very hard and very easy prompts.
 #
 # ## For a second reading (15 minutes)
 #

@@ -4,8 +4,8 @@
 # GRPO (group relative policy optimization) divides a group's advantages by σ, the standard deviation of its rewards. Dr. GRPO ("GRPO done
 # right") does not. That one line decides how much a prompt counts.
 #
-# > **Dr. GRPO climbs the mean solve rate. GRPO climbs a function that is steeper at both ends: very hard and very easy prompts count more than
-# > medium ones, by less than half in groups of 8, not at all in groups of 2 or 3.**
+# > **With no KL (Kullback–Leibler) term and no ÷ length, Dr. GRPO climbs the mean solve rate. GRPO then climbs a function that is steeper at both ends:
+# > very hard and very easy prompts count more than medium ones, by less than half in groups of 8, not at all in groups of 2 or 3.**
 # >
 # > Our runs train coins, no language model. Where they compete, GRPO's weight saves a few hard ones that Dr. GRPO gives up; in groups of 8, without the
 # > help of chance, from one start of ten.
@@ -21,7 +21,7 @@
 # | GRPO | 1.33 | .19 | .25 |
 #
 # So GRPO, too, moves hard prompts little. (Rewards of 0 and 1, first update after sampling, scores summed over tokens,
-# no KL (Kullback–Leibler) term.) The weight at every $p$:
+# no KL term.) The weight at every $p$:
 
 # %% [fold]
 import math

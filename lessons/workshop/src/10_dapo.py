@@ -241,8 +241,8 @@ rises = np.greater(after["entropy"]["seeds"], before["entropy"]["seeds"]).sum()
 # ## Does it learn better?
 #
 # It depends on the setting. Where a batch serves 16 updates and a limit cuts completions, dynamic sampling gains; where it serves 4 and
-# hardly any are cut, no gain is seen. (The settings differ in more; which difference decides we did not measure.) Longer steps are not the reason: they are only {=alone / without - 1:.0%} longer (AdamW divides a constant factor
-# out), and it gains even where they are not.
+# hardly any are cut, no gain is seen. (The settings differ in more; which difference decides we did not measure.) Its steps are only {=alone / without - 1:.0%} longer over the whole run (AdamW divides a
+# constant factor out), and it gains even where they are shorter.
 #
 # | first setting | arithmetic, DAPO's other changes, no KL term, at most 36 tokens |
 # |---|---|
@@ -262,7 +262,7 @@ rises = np.greater(after["entropy"]["seeds"], before["entropy"]["seeds"]).sum()
 #
 # - Replacing silent groups by *other* prompts: GRPO's expected direction, a longer step, if the loss is a mean over groups.
 # - Redrawing the *same* prompt: another algorithm. A hard prompt's weight grows like $1/p$.
-# - At equal cost, dynamic sampling gains in one of our settings; in the other no gain is seen. Longer steps are not the reason.
+# - At equal cost, dynamic sampling gains in one of our settings, with shorter steps, too; in the other no gain is seen.
 #
 # ## For a second reading (15 minutes): cost, and DAPO's other changes
 #

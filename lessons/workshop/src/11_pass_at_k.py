@@ -5,11 +5,11 @@
 # word strictly: sharpening raises the probability of every *answer* to one power and divides by the sum. (A lower temperature
 # sharpens every token instead.) How can one tell, from a model's answers, whether training did more?
 #
-# > **Sharpening never changes a problem's most probable answer. So where that changed, training did more than sharpen. A majority vote shows it
-# > only above ½(1 + M), if the most probable answer was right on a share M of the problems.**
+# > **Sharpening never changes a problem's most probable answer. So where that changed, training did more than sharpen. The share of
+# > majority votes that are right proves it only above ½(1 + M), if the most probable answer was right on a share M of the problems.**
 # >
 # > In each of our five runs of GRPO (64 held-out sums, answers of four tokens) the most probable answer changed on more than half of the
-# > problems, not always for the better. In one run the vote passed the bound.
+# > problems, not always for the better. In one run the vote passed the bound; clear leaders of the vote changed in all five.
 #
 # **By hand.** A problem has three answers. To sharpen with the exponent β = 2, square the probabilities and divide by their sum, .38:
 #

@@ -4,8 +4,8 @@
 # The policy that is trained is often not the one that wrote the completions: it has made updates since, or another engine sampled, in another
 # precision. How much should each token count then?
 #
-# > **As long as the policy that is trained is the one that sampled, published losses have one gradient; after that each weights tokens, stops tokens,
-# > or does both.**
+# > **As long as the policy that is trained is the one that sampled, published losses have one gradient, given the advantages and the
+# > averaging over tokens; after that each weights tokens, stops tokens, or does both.**
 
 # %% [fold]
 import numpy as np
@@ -21,7 +21,7 @@ from lessons.workshop.notebook import check, show, trains
 show(lesson_14.factor_picture())
 
 # %% [markdown]
-# *What a loss multiplies a token's push $A\,\nabla\ell$ by. At ratio 1 all lines meet. (SAPO: in the table below.)*
+# *What a loss multiplies a token's push $A\,\nabla\ell$ by. At ratio 1 all lines meet.*
 #
 # Let $\ell$ be a token's log-probability. Its *ratio* $\rho = e^{\ell - \ell^{old}}$ is its probability now, over its probability when it was
 # sampled. Since $\nabla\rho = \rho\,\nabla\ell$, each of these losses pushes a token along
@@ -95,7 +95,7 @@ show(lesson_14.ends_picture(runs))
 # %% [text]
 # {=measured}
 #
-# *Ten seeds. Bands and brackets are 95 % intervals; differences are in points, not corrected for their number.*
+# *Ten seeds. Bands and brackets: 95 % intervals; differences: points, not corrected for their number.*
 #
 # - **Doing neither loses at every length.**
 # - **Weight or bound?** At .008 the intervals exclude a difference above {=limit(three, steps[0]):.1f} points among weight, bound and both. At .016 it is undecided, up to {=limit(three, steps[1]):.0f}

@@ -8,7 +8,7 @@
 # > and mixed groups then bring the same mean update, with other noise.**
 # >
 # > On two small tasks, at one update a batch and each rule's best rate, the bare reward ended 2.8 and 2.1 points higher than the group's mean. With
-# > four, 0.9 and 0.0 were left after 240 batches.
+# > four, it led the mean of the others by 1.2 points over both tasks; after 240 batches (five seeds) by 0.9 and 0.0.
 #
 # **The smallest case.** Take a policy of one parameter whose answer is right with probability $p = .9$. The score, the gradient of the answer's
 # log-probability, is then .1 for a right answer and −.9 for a wrong one, and $\nabla p = p\,(1-p) = .09$. The groups of two,
@@ -222,7 +222,7 @@ def share(p, G):
 # **Without its all-right groups $A = R$ loses {=lost("arithmetic")} and {=lost("expressions")} points.** Its rate is twice that of $R - $ mean on one task and half on the other, so longer
 # steps do not explain both leads.
 #
-# **The lead shrinks** with more updates:
+# **The lead is smaller** with four updates a batch (240 batches: five seeds):
 #
 # | with four updates a batch | $A = R$ above RLOO, points |
 # | --- | --- |
@@ -285,7 +285,7 @@ def advantages(R, kappa):
 # ## To remember
 #
 # - Right completions are enough for the gradient of one prompt. With $A = R$ all-right groups bring a share of it, near $p = 1$ most.
-# - In our short runs $A = R$ ended highest, in part by all-right groups; in long ones its lead was 0.9 and 0.0 points.
+# - In our short runs $A = R$ ended highest, in part by all-right groups; in long ones, with four updates a batch, it led RLOO by 0.9 and 0.0 points.
 # - In practice: log the share of all-right groups. Where it is large, try $A = R$ at a rate of its own.
 #
 # ## The end of the course
