@@ -80,8 +80,8 @@ def read_file(path: str, reply: str) -> list[Problem]:
             answer = None
         if answer is None:
             raise SystemExit(
-                f"{path}, line {number} is {line[:60]}; write {ROW}, where the answer is a number "
-                'or a text that ends in one, "#### 49", and "level" may be an integer'
+                f"{path}, line {number}: in place of {line[:60]} write {ROW}, where the answer is "
+                'a number or a text that ends in one, "#### 49", and "level" may be an integer'
             )
         if problems.setdefault(question, problem) != problem:
             raise SystemExit(f"{path}, line {number}: an earlier line answers it differently")
