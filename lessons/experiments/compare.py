@@ -1,19 +1,17 @@
 """The scripts against each other, over ten seeds: tables with paired statistics, and figures.
 
     python lessons/experiments/compare.py                      all experiments
-    python lessons/experiments/compare.py --experiments pieces ablation
+    python lessons/experiments/compare.py --experiments ablation movement
 
 Every run is the script's own `train`. A run that several experiments need is made once.
 Experiments:
 
     shared       nine scripts at one learning rate
     no_kl        the same, but without the KL of the six that have one
-    pieces       GRPO with one of Dr. GRPO's two changes: no / sigma, no / length
     ablation     from GRPO to DAPO one change at a time, as in DAPO's Table 1
     movement     its last change, dynamic sampling, at a rate at which its updates are as long as
                  those without it, beside the row above
-    batch_sigma  Dr. GRPO with / sigma of the batch, with KL and without, and with the KL times
-                 sigma instead; and a token mean over all groups, or over mixed ones
+    token_mean   a token mean over all groups, or over mixed ones
     sampling     pass@k and majority@k of the base model and of the ladder's five after `shared`
 
 When all runs are made, their numbers replace those in the committed results.json, and the tables of
@@ -23,8 +21,7 @@ results.json and the page are written, and the figures go to figures/. Statistic
 """
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Literal
@@ -33,7 +30,6 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from algorithms import dr_grpo
 from lessons.experiments import compare_tables
 from lessons.experiments.compare_figures import PANELS, draw
 from lessons.experiments.compare_tables import FIGURES, LADDER, README, RESULTS
@@ -59,16 +55,6 @@ SCRIPTS = LADDER | {"RLOO": "rloo", "MaxRL": "maxrl", "GSPO": "gspo", "CISPO": "
 WITHOUT_KL = ("REINFORCE", "DAPO", "CISPO")
 KS, SAMPLES = (1, 4, 64), 128  # for pass@k and majority@k
 STEPS = 60  # rollout batches of every run
-# Committed before the runs of `batch_sigma`. Known were three seeds of another machine: / sigma of
-# the batch at +.9, +3.1 and +2.6 points with the KL, at -1.3, -1.1 and -.7 without.
-PREDICTIONS = """
-with the KL, / sigma of the batch ends 1 to 3 points above Dr. GRPO;
-without, 0 to 1.5 points below it;
-the first difference is larger than the second in 8 seeds of 10 or more;
-/ sigma of the batch and KL times sigma of the batch, whose gradients differ by one factor a batch,
-    end within a point of each other;
-a token mean over mixed groups ends within a point of one over all.
-"""
 
 
 @dataclass(frozen=True)
@@ -87,7 +73,6 @@ NO_KL = {"kl_coef": 0.0}
 SHARED = {title: Arm(script) for title, script in SCRIPTS.items()}
 
 SAMPLE_LEVEL, MIXED = "sample-level loss", "over mixed groups"
-KL_TIMES_SIGMA = "kl times sigma of the batch"
 PLAIN_DAPO = {"dynamic_sampling": False, "clip_eps_high": 0.2, "overlong_buffer": 0}
 # At the defaults no completion reaches the limit of 56 tokens, and with 4 updates a batch the clip
 # hardly ever binds.
@@ -123,23 +108,12 @@ EXPERIMENTS = {  # the arms of each by their names in the tables
         title: arm if title in WITHOUT_KL else Arm(arm.script, NO_KL)
         for title, arm in SHARED.items()
     },
-    "pieces": {  # each of Dr. GRPO's two changes alone
-        "GRPO": SHARED["GRPO"],
-        "GRPO, not / σ": Arm("grpo", replaced="compute_advantages"),
-        "GRPO, constant length": Arm("grpo", replaced="policy_loss"),
-        "Dr. GRPO": SHARED["Dr. GRPO"],
-    },
     "ablation": ROWS,
     "movement": {
         "+ token-level loss": ROWS["+ token-level loss"],
         "dynamic sampling, 1.8e-4": Arm("dapo", SLOWER),
     },
-    "batch_sigma": {
-        "Dr. GRPO": SHARED["Dr. GRPO"],
-        "÷ σ of the batch": Arm("batch_sigma"),
-        "KL × σ of the batch": Arm("dr_grpo", replaced=KL_TIMES_SIGMA),
-        "Dr. GRPO without KL": Arm("dr_grpo", NO_KL),
-        "÷ σ of the batch without KL": Arm("batch_sigma", NO_KL),
+    "token_mean": {
         "token mean": Arm("dapo", PLAIN_DAPO),
         "token mean over mixed groups": Arm("dapo", PLAIN_DAPO, MIXED),
     },
@@ -148,33 +122,9 @@ EXPERIMENTS = {  # the arms of each by their names in the tables
 
 
 def replacements(script, name: str) -> dict:
-    """The functions of a script that an arm replaces, by their names: by wrapped ones, or by the
-    function of this name of dr_grpo.py."""
-    loss = script.policy_loss
-    if name == SAMPLE_LEVEL:
-        return {"policy_loss": averaged_as_grpo(loss)}
-    if name == MIXED:
-        return {"policy_loss": over_mixed(loss)}
-    if name == KL_TIMES_SIGMA:
-        return kl_times_sigma(script.compute_advantages, loss)
-    return {name: getattr(dr_grpo, name)} if name else {}
-
-
-def kl_times_sigma(centred: Callable, loss: Callable) -> dict:
-    """The functions that replace compute_advantages (without / sigma) and policy_loss, so that
-    kl_coef is multiplied by sigma of the batch."""
-    sigma = 0.0
-
-    def compute_advantages(*, rewards):
-        nonlocal sigma
-        advantages = centred(rewards=rewards)
-        sigma = advantages.std(correction=0).item()
-        return advantages
-
-    def policy_loss(*, config, **batch):
-        return loss(config=replace(config, kl_coef=sigma * config.kl_coef), **batch)
-
-    return {"compute_advantages": compute_advantages, "policy_loss": policy_loss}
+    """The functions of a script that an arm replaces, by their names."""
+    wrapped = {SAMPLE_LEVEL: averaged_as_grpo, MIXED: over_mixed}
+    return {"policy_loss": wrapped[name](script.policy_loss)} if name else {}
 
 
 # ---------------------------------------------------------------------- a run
@@ -290,8 +240,6 @@ def main(config: Config) -> None:
     """Make the runs that are missing, draw the figures and print the tables; with --publish put all
     of these among the committed ones."""
     paired.require()
-    if "batch_sigma" in config.experiments:
-        print(PREDICTIONS)
     grid, results = Grid(config, "compare"), compare_tables.load()
     for experiment in config.experiments:
         results[experiment] = made(experiment, config, grid)

@@ -23,8 +23,6 @@ LOOKS = {
     "MaxRL": (GREEN, ":", "X"),
     "GSPO": (BLUE, "--", "<"),
     "CISPO": (RED, "--", ">"),
-    "GRPO, not / σ": (BLACK, "--", "o"),
-    "GRPO, constant length": (ORANGE, "-.", "s"),
     # the ablation, row by row darker
     "GRPO without KL": ("#7ad151", "-", "o"),
     "+ overlong filtering": ("#2cb17e", "--", "^"),
@@ -38,7 +36,6 @@ LOOKS = {
 # rollout batches.
 PANELS = {
     "shared": ("completions", "updates", "length_wrong", "entropy", "silent", "clipped"),
-    "pieces": ("completions", "length_wrong", "entropy"),
     "ablation": ("completions", "entropy", "clipped", "truncated", "length_wrong", "silent"),
 }
 HEADINGS = {

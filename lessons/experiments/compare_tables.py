@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from lessons.experiments.harness import grid, paired
-from lessons.experiments.harness.grid import cell, markdown, short
+from lessons.experiments.harness.grid import cell, change, markdown, short
 
 RESULTS = Path(__file__).parent / "results.json"
 README, FIGURES = RESULTS.parent / "README.md", RESULTS.parent / "figures"
@@ -27,12 +27,6 @@ NUMBERS = (
     "truncated", "silent",
 )  # fmt: skip
 SAMPLED = (("pass", 1), ("majority", 64), ("pass", 4), ("pass", 64))
-BATCH_SIGMA = (  # pairs of arms; the first two gaps are compared, too
-    ("÷ σ of the batch", "Dr. GRPO"),
-    ("÷ σ of the batch without KL", "Dr. GRPO without KL"),
-    ("÷ σ of the batch", "KL × σ of the batch"),
-    ("token mean over mixed groups", "token mean"),
-)
 AIME_2024 = (30, 36, 38, 41, 42, 50)  # the rows of DAPO's Table 1
 
 
@@ -81,34 +75,20 @@ def sampling_numbers(arms: dict[str, list[dict]], ks: tuple[int, ...]) -> dict:
     return {"arms": means, "comparisons": comparisons}
 
 
-def family(experiment: str, arms: dict) -> list[tuple[str, str, str]]:
-    """The comparisons of an experiment's table: arm, other arm, number."""
-    numbers, pairs = ["at_budget"], [(arm, "GRPO") for arm in arms if arm != "GRPO"]
-    if experiment in ("ablation", "movement"):
+def compared(arms: dict) -> dict:
+    """The comparisons of an experiment's table, each arm with GRPO or with the arm above it: one
+    family whose p values are corrected; and the seeds at which a difference of one point at equal
+    completions would be seen, from the median of their standard deviations."""
+    pairs = [(arm, "GRPO") for arm in arms if arm != "GRPO"]
+    if "GRPO" not in arms:
         pairs = [(arm, above) for above, arm in pairwise(arms)]
-    if experiment == "batch_sigma":
-        pairs = BATCH_SIGMA
-    if experiment == "pieces":
-        numbers += ["length_wrong", "entropy"]
-    return [(*pair, number) for pair in pairs for number in numbers]
-
-
-def compared(experiment: str, arms: dict) -> dict:
-    """The comparisons of an experiment's table, one family whose p values are corrected; and the
-    seeds at which a difference of one point at equal completions would be seen, from the median of
-    their standard deviations."""
-    pairs = {}
-    for arm, other, number in family(experiment, arms):
-        pairs[arm, other, number] = [arms[name][number]["seeds"] for name in (arm, other)]
-    if experiment == "batch_sigma":
-        gaps = [np.subtract(*values).tolist() for values in pairs.values()]
-        pairs["with KL", "without", "at_budget"] = gaps[:2]
     comparisons = []
-    for (arm, other, number), values in pairs.items():
-        names = {"arm": arm, "other": other, "number": number}
+    for arm, other in pairs:
+        names = {"arm": arm, "other": other, "number": "at_budget"}
+        values = [arms[name]["at_budget"]["seeds"] for name in (arm, other)]
         comparisons.append(names | paired.difference(*values))
     paired.holm(comparisons)
-    spread = [c["sd"] for c in comparisons if c["number"] == "at_budget" and c["sd"]]
+    spread = [c["sd"] for c in comparisons if c["sd"]]
     sd = float(np.median(spread)) if spread else None
     seeds = paired.seeds_needed(sd, 0.01) if sd else None
     return {"comparisons": comparisons, "sd": sd, "seeds_for_a_point": seeds}
@@ -119,7 +99,7 @@ def numbers_of(experiment: str, runs: dict[str, list[dict]], ks: tuple[int, ...]
     if experiment == "sampling":
         return sampling_numbers(runs, ks)
     arms = training_numbers(runs)
-    return {"arms": arms} | compared(experiment, arms)
+    return {"arms": arms} | compared(arms)
 
 
 # ---------------------------------------------------------------------- tables
@@ -130,13 +110,6 @@ def gaps_of(results: dict, arm: str) -> list[dict]:
     return [comparison for comparison in results["comparisons"] if comparison["arm"] == arm]
 
 
-def change(comparison: dict, digits: int = 1) -> str:
-    """A difference with its interval, "+1.2 [+0.3, +2.1]", of accuracies in points; bold if p < .05
-    after Holm's correction."""
-    scale = 1 if comparison["number"] in ("length_wrong", "entropy") else 100
-    return grid.change(comparison, digits, scale)
-
-
 def at_budget(results: dict, arm: str) -> str:
     return cell(results["arms"][arm]["at_budget"])
 
@@ -144,11 +117,6 @@ def at_budget(results: dict, arm: str) -> str:
 def gap(results: dict, arm: str) -> str:
     """The difference of an arm from the one that it is compared with, if any."""
     return "".join(map(change, gaps_of(results, arm)))
-
-
-def gaps_from(results: dict, arm: str) -> str:
-    """The same where an arm is compared with several."""
-    return "; ".join(f"{change(gap)} from {gap['other']}" for gap in gaps_of(results, arm))
 
 
 def update_length(results: dict, arm: str) -> str:
@@ -199,26 +167,6 @@ def movement_table(results: dict) -> str:
     return markdown([*header, "update length"], rows)
 
 
-def batch_sigma_table(results: dict) -> str:
-    """The table of `batch_sigma`, and in its last row the difference of two differences."""
-    rows = rows_of(results, at_budget, gaps_from, update_length)
-    rows.append(["first difference less the one without KL", "", gap(results, "with KL"), ""])
-    return markdown(["", "at 15,360 completions", "difference", "update length"], rows)
-
-
-def pieces_table(results: dict) -> str:
-    """The table of `pieces`: GRPO's numbers, then each arm's differences from them."""
-    rows = []
-    for arm, numbers in results["arms"].items():
-        accuracy, length, entropy = (numbers[n] for n in ("at_budget", "length_wrong", "entropy"))
-        row = [arm, cell(accuracy), cell(length, 1), cell(entropy)]
-        if arm != "GRPO":
-            accuracy, length, entropy = gaps_of(results, arm)
-            row = [f"{arm}: against GRPO", change(accuracy), change(length), change(entropy, 3)]
-        rows.append(row)
-    return markdown(["", "at 15,360 completions", "length of wrong completions", "entropy"], rows)
-
-
 def sampling_table(results: dict) -> str:
     """The table of `sampling`: the base's rates, then each arm's, with their differences."""
     rows = []
@@ -244,8 +192,6 @@ def note(results: dict) -> str:
 
 
 TABLES = {  # of the experiments that have one of their own
-    "pieces": pieces_table,
-    "batch_sigma": batch_sigma_table,
     "ablation": ablation_table,
     "movement": movement_table,
     "sampling": sampling_table,

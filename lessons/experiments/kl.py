@@ -31,12 +31,15 @@ from pathlib import Path
 from types import ModuleType
 from unittest.mock import patch
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from algorithms import dr_grpo
-from lessons.experiments.compare import STEPS, kl_times_sigma, summary
-from lessons.experiments.harness.grid import GridConfig, results_of, rounded
+from lessons.experiments.compare import STEPS, summary
+from lessons.experiments.compare_tables import README
+from lessons.experiments.harness import grid, paired
+from lessons.experiments.harness.grid import GridConfig
 from lessons.experiments.harness.learning import trained
 from lessons.experiments.update_norm import measured
 from toy_env.arithmetic import LEVELS, held_out_problems
@@ -73,20 +76,18 @@ class Run:
 # ---------------------------------------------------------------------- which runs
 
 NONE, K3, RHO_K3, K2, K1 = (Run(kl=kl) for kl in ("none", "k3", "ρ·k3", "k2", IN_REWARD))
-WEIGHTS = [Run("GRPO", *arm) for arm in product(("k3", "ρ·k3"), (0.01, 0.16))]
+WEIGHTED = [Run("GRPO", *arm) for arm in product(("k3", "ρ·k3"), (0.01, 0.04, 0.16))]
+GRPO_ARMS = [NONE, *WEIGHTED, K2, K1]
 RULE_ARMS = [replace(arm, rule=rule) for rule in [*RULES][1:] for arm in (NONE, K3, RHO_K3)]
 RULE_ARMS.remove(Run(AS_IT_STANDS))  # without a KL it is Dr. GRPO
-PARTS = [[NONE, K3, RHO_K3], WEIGHTS, [K2, K1, *RULE_ARMS]]  # in the order in which they are made
-# The comparisons of accuracy at the end, arm against arm: one family, corrected by Holm. The first
-# is the primary one.
-FAMILY = [
-    (RHO_K3, K3),
-    *((arm, NONE) for arm in (K3, RHO_K3, *WEIGHTS, K2, K1)),
-    *((arm, RHO_K3) for arm in (K2, K1)),
-    *((arm, replace(arm, rule="GRPO")) for arm in RULE_ARMS),
-    *((replace(arm, kl="ρ·k3"), arm) for arm in RULE_ARMS if arm.kl == "k3"),
-    *((replace(arm, rule="÷ σ of the batch"), arm) for arm in (Run("Dr. GRPO"), *RULE_ARMS[-2:])),
-]
+PRIMARY = RHO_K3, K3  # their difference in accuracy at the end is tested alone
+
+
+def base_of(arm: Run) -> Run:
+    """The arm with which another one is compared. These comparisons of accuracy at the end are one
+    family, corrected by Holm."""
+    return NONE if arm.rule == "GRPO" else replace(arm, rule="GRPO")
+
 
 # Committed before the first run. Known were, in ten seeds each on other machines (results.json),
 # GRPO .913 with k3 and .944 without a KL, entropy .020 and .013, wrong completions of 23.4 and 28.5
@@ -119,9 +120,10 @@ Dr. GRPO and the rules between:
 
 
 def runs_of(seeds: int) -> list[Run]:
-    """All runs, those of the main question first."""
-    order = (product(range(seeds), part) for part in PARTS)
-    return [replace(arm, seed=seed) for part in order for seed, arm in part]
+    """All runs, those of the main question first, then GRPO's."""
+    order = (product(range(seeds), arms) for arms in ((NONE, K3, RHO_K3), GRPO_ARMS, RULE_ARMS))
+    runs = (replace(arm, seed=seed) for part in order for seed, arm in part)
+    return list(dict.fromkeys(runs))
 
 
 # ---------------------------------------------------------------------- a run
@@ -161,10 +163,26 @@ def log_ratios(rollout: Rollout, other) -> Tensor:
     return rollout.old_logps - completion_logps(other, rollout, temperature=1.0)
 
 
-def replacements(run: Run) -> dict:
+def kl_times_sigma(centred: Callable, loss: Callable) -> dict:
+    """The functions that replace compute_advantages (without / sigma) and policy_loss, so that
+    kl_coef is multiplied by sigma of the batch."""
+    sigma = 0.0
+
+    def compute_advantages(*, rewards):
+        nonlocal sigma
+        advantages = centred(rewards=rewards)
+        sigma = advantages.std(correction=0).item()
+        return advantages
+
+    def policy_loss(*, config, **batch):
+        return loss(config=replace(config, kl_coef=sigma * config.kl_coef), **batch)
+
+    return {"compute_advantages": compute_advantages, "policy_loss": policy_loss}
+
+
+def replacements(run: Run, script: ModuleType) -> dict:
     """The functions of the script that a run replaces, by their names."""
-    name, piece, times_sigma = RULES[run.rule]
-    script = import_module(f"algorithms.{name}")
+    _, piece, times_sigma = RULES[run.rule]
     if run.kl == IN_REWARD:
         return k1_in_reward(script, run.weight)
     functions = {each: vars(script)[each] for each in ("compute_advantages", "policy_loss")}
@@ -184,7 +202,7 @@ def train(run: Run) -> dict:
     weight = 0.0 if run.kl in ("none", IN_REWARD) else run.weight
     settings = {"seed": run.seed, "steps": STEPS, "kl_coef": weight}
     settings |= {"eval_every": 0, "save_every": STEPS}
-    replaced = patch.dict(vars(script), replacements(run))
+    replaced = patch.dict(vars(script), replacements(run, script))
     with measured(), replaced, trained(script, settings) as (folder, rows):
         result = summary(folder, rows)
         policy, tokenizer = load_policy(str(folder / "checkpoint"))
@@ -192,7 +210,7 @@ def train(run: Run) -> dict:
     base, _ = load_policy()
     result["reverse_kl"] = distance(policy, base, tokenizer)
     result["forward_kl"] = distance(base, policy, tokenizer)
-    return rounded(result)
+    return grid.rounded(result)
 
 
 def distance(policy, other, tokenizer) -> list[float]:
@@ -204,10 +222,54 @@ def distance(policy, other, tokenizer) -> list[float]:
     return [total / rollout.mask.sum().item(), total / len(rollout)]
 
 
+# ---------------------------------------------------------------------- the tables
+
+
+def of_arm(runs: list[dict], arm: Run) -> list[dict]:
+    """The runs of an arm by seed."""
+    return grid.select(runs, {"rule": arm.rule, "kl": arm.kl, "weight": arm.weight})
+
+
+def tables(runs: list[dict], seeds: int = 10) -> list[str]:
+    """The KLs of GRPO, and the rules by KL, of arms that are complete. Distances are in nats a
+    completion."""
+    made = {arm: of_arm(runs, arm) for arm in GRPO_ARMS + RULE_ARMS}
+    made = {arm: of for arm, of in made.items() if len(of) == seeds}
+    ends = {arm: [run["final"] for run in of] for arm, of in made.items()}
+    gaps = {arm: paired.difference(ends[arm], ends[base_of(arm)]) for arm in ends if arm != NONE}
+    paired.holm([*gaps.values()])
+
+    def cells(arm: Run, *names: str) -> list[str]:
+        """Accuracy, or its difference from the base, and the means of other numbers."""
+        if arm not in made:
+            return []
+        end = grid.change(gaps[arm]) if arm in gaps else grid.cell(paired.estimate(ends[arm]))
+        means = [np.mean([np.ravel(run[name])[-1] for run in made[arm]]) for name in names]
+        return [end, *(f"{value:.3g}" for value in means)]
+
+    kls, rules = [], []
+    for arm in GRPO_ARMS:
+        name = arm.kl if arm == NONE else f"{arm.kl}, {grid.short(arm.weight, 2)}"
+        kls.append([name, *cells(arm, "reverse_kl", "forward_kl", "length_wrong")])
+    for rule in RULES:
+        arms = (Run(rule, arm.kl) for arm in (NONE, RHO_K3, K3))
+        rules.append([rule, *("; ".join(cells(arm, "length_wrong")) for arm in arms)])
+    heading = ["KL, β", "accuracy", "KL(π‖base)", "KL(base‖π)", "wrong, tokens"]
+    columns = ["accuracy; tokens of wrong completions", "no KL", "ρ·k3, .04", "k3, .04"]
+    machines = " and ".join(sorted({run["machine"] for run in runs}))
+    below = grid.note(range(seeds), [*gaps.values()], f" on {machines}")
+    return [grid.markdown(heading, kls), f"{grid.markdown(columns, rules)}\n\n{below}"]
+
+
+def texts() -> dict[Path, dict[str, str]]:
+    """The tables of the committed results, by the page and the place where they stand."""
+    return {README: dict(zip(("kl", "sigma"), tables(grid.load_runs(RESULTS))))}
+
+
 def main(config: GridConfig) -> None:
     """Print the predictions, make the runs that are missing, and with --publish write kl.json."""
     print(PREDICTIONS)
-    results_of(config, train, runs_of(config.seeds), RESULTS)
+    grid.results_of(config, train, runs_of(config.seeds), RESULTS)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """The KL terms of lessons/experiments/kl.py: by enumeration, and by hand."""
 
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from algorithms import grpo
+from algorithms import dr_grpo, grpo
 from lessons.experiments import kl
+from lessons.experiments.compare_tables import README
 from lessons.experiments.kl import Run
 
 COUNTS = torch.tensor([8, 4, 2, 1, 1])  # a batch of one-token completions, each as often as it
@@ -22,7 +24,7 @@ def test_the_gradient_of_every_penalty_is_that_of_an_enumerated_kl(name, move):
     log_pi = logits.log_softmax(dim=0)
     columns = {"logps": log_pi, "old_logps": OLD, "ref_logps": REF, "advantages": 0 * OLD}
     columns = {key: x.repeat_interleave(COUNTS).unsqueeze(1) for key, x in columns.items()}
-    loss = kl.replacements(Run(kl=name))["policy_loss"]
+    loss = kl.replacements(Run(kl=name), grpo)["policy_loss"]
     mask, config = torch.ones(16, 1).bool(), grpo.Config(kl_coef=1.0)
     p, q = (REF, log_pi) if name == "k3" else (log_pi, REF)
     truth = p.exp() @ (p - q)
@@ -40,3 +42,23 @@ def test_the_kl_in_the_reward_is_the_mean_over_tokens(monkeypatch):
     script.compute_advantages = lambda rewards: rewards
     collect, advantages = kl.k1_in_reward(script, weight=0.5).values()
     torch.testing.assert_close(advantages(rewards=collect()[1]), torch.tensor([[0.9, 0.1]]))
+
+
+def test_times_sigma_multiplies_beta_by_sigma_of_the_batch():
+    """Rewards of three groups: one right completion in four, two, and none."""
+    rewards = torch.tensor([[1.0, 0, 0, 0], [1.0, 1, 0, 0], [0.0, 0, 0, 0]])
+    functions = kl.kl_times_sigma(dr_grpo.compute_advantages, lambda config: config.kl_coef)
+    functions["compute_advantages"](rewards=rewards)
+    beta = functions["policy_loss"](config=grpo.Config(kl_coef=0.5))
+    assert beta == pytest.approx(0.5 * ((3 / 16 + 1 / 4) / 3) ** 0.5)
+
+
+def test_the_page_says_how_much_smaller_advantages_are_without_sigma():
+    """The expected |A| of GRPO over Dr. GRPO's, over all 2^8 groups."""
+    rewards = torch.tensor([*product((0.0, 1.0), repeat=8)])
+    sizes = [script.compute_advantages(rewards=rewards).abs() for script in (grpo, dr_grpo)]
+    for p, said in ((0.38, "2.2 (at accuracy .38)"), (0.95, "2.8 (at .95)")):
+        weight = torch.where(rewards == 1, p, 1 - p).prod(dim=1, keepdim=True)
+        larger, smaller = ((weight * size).sum().item() for size in sizes)
+        assert said.startswith(f"{larger / smaller:.1f} ")
+        assert said in " ".join(README.read_text("utf-8").split())
