@@ -257,7 +257,8 @@ def tables(runs: list[dict], seeds: int = 10) -> list[str]:
     heading = ["KL, β", "accuracy", "KL(π‖base)", "KL(base‖π)", "wrong, tokens"]
     columns = ["accuracy; tokens of wrong completions", "no KL", "ρ·k3, .04", "k3, .04"]
     machines = " and ".join(sorted({run["machine"] for run in runs}))
-    below = grid.note(range(seeds), [*gaps.values()], f" on {machines}")
+    more = f" on {machines}, one family with the table above"
+    below = grid.note(range(seeds), [*gaps.values()], more)
     return [grid.markdown(heading, kls), f"{grid.markdown(columns, rules)}\n\n{below}"]
 
 
