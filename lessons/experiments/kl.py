@@ -245,7 +245,7 @@ def tables(runs: list[dict], seeds: int = 10) -> list[str]:
             return []
         end = grid.change(gaps[arm]) if arm in gaps else grid.cell(paired.estimate(ends[arm]))
         means = [np.mean([np.ravel(run[name])[-1] for run in made[arm]]) for name in names]
-        return [end, *(f"{value:.3g}" for value in means)]
+        return [end, *(f"{value:.1f}" for value in means)]
 
     kls, rules = [], []
     for arm in GRPO_ARMS:
