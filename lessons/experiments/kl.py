@@ -1,4 +1,4 @@
-"""Which KL costs what? GRPO and its neighbours with six KL terms, and without one.
+"""Which KL costs what? GRPO and its neighbours with four KL terms, and without one.
 
     python lessons/experiments/kl.py            all runs: two to three hours on two cores
     python lessons/experiments/kl.py --publish  also writes kl.json here, after every run
@@ -250,11 +250,11 @@ def tables(runs: list[dict], seeds: int = 10) -> list[str]:
     kls, rules = [], []
     for arm in GRPO_ARMS:
         name = arm.kl if arm == NONE else f"{arm.kl}, {grid.short(arm.weight, 2)}"
-        kls.append([name, *cells(arm, "reverse_kl", "forward_kl", "length_wrong")])
+        kls.append([name, *cells(arm, "reverse_kl", "forward_kl")])
     for rule in RULES:
         arms = (Run(rule, arm.kl) for arm in (NONE, RHO_K3, K3))
         rules.append([rule, *("; ".join(cells(arm, "length_wrong")) for arm in arms)])
-    heading = ["KL, β", "accuracy", "KL(π‖base)", "KL(base‖π)", "wrong, tokens"]
+    heading = ["KL, β", "accuracy", "KL(π‖base)", "KL(base‖π)"]
     columns = ["accuracy; tokens of wrong completions", "no KL", "ρ·k3, .04", "k3, .04"]
     machines = " and ".join(sorted({run["machine"] for run in runs}))
     more = f" on {machines}, one family with the table above"
