@@ -51,16 +51,30 @@ def one_by_one(function, tasks, what="", keep=lambda *_: None, at_once=0) -> Non
 
 
 def test_runs_are_made_once_and_returned_in_their_order(tmp_path, monkeypatch):
-    """A run that fails is made again; results are published a line for each run."""
+    """A run that fails is made again; what is made is published, a line for each run."""
     monkeypatch.setattr(grid, "in_parallel", one_by_one)
     config, path = GridConfig(output=str(tmp_path), publish=True), tmp_path / "x.json"
     make = MagicMock(side_effect=[square(RUNS[5]), OSError("full"), *map(square, RUNS[4::-1])])
     with pytest.raises(OSError, match="full"):
         grid.results_of(config, make, RUNS[::-1], path)
+    assert len(grid.load_runs(path)) == 1
     results = grid.results_of(config, make, RUNS[::-1], path)
+    assert results[0].pop("machine") == grid.machine()
     assert results[0] == {"arm": "B", "seed": 2, "curve": [2, 4], "share": 1 / 3}
-    assert grid.results_of(config, make, RUNS, path) == results[::-1] == grid.load_runs(path)
+    assert grid.results_of(config, make, RUNS, path)[::-1] == grid.load_runs(path)
     assert make.call_count == 7 and path.read_text("utf-8").count("\n") == 8
+
+
+def test_a_committed_run_is_not_made_again(tmp_path, monkeypatch):
+    """Its folder may be on another machine. All rows of the file stay."""
+    monkeypatch.setattr(grid, "in_parallel", one_by_one)
+    config, path = GridConfig(output=str(tmp_path), publish=True), tmp_path / "x.json"
+    committed = [grid.settings_of(run) | {"share": 0.5} for run in RUNS[:2]]
+    Grid(config, "x").publish(path, committed)
+    make = MagicMock(side_effect=square)
+    results = grid.results_of(config, make, RUNS[1:3], path)
+    assert make.call_count == 1 and results[0] == committed[1]
+    assert grid.load_runs(path) == [*committed, results[1]]
 
 
 @dataclass(frozen=True)

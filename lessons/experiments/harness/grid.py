@@ -5,16 +5,22 @@ a function that makes one run and returns plain data:
 
     results = results_of(config, train, runs, RESULTS)  # one dictionary for each run
 
-A result holds the settings of its run and the data that `train` returned. OUTPUT/runs has a file
-for every finished run, so that the same command continues where another one stopped.
+A result holds the settings of its run, the data that `train` returned, and the machine. OUTPUT/runs
+has a file for every finished run, and the file at RESULTS, which is committed, a line for every
+published one: the same command goes on from both. To make a run again, delete its line and its
+file. With --publish RESULTS grows with every run, so that it can be committed in pieces.
 """
 
 import json
+import os
+import platform
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from hashlib import sha256
 from pathlib import Path
+
+import torch
 
 from lessons.experiments.harness import paired
 from lessons.experiments.harness.paired import LEVEL
@@ -36,32 +42,61 @@ class Grid:
     def __init__(self, config: GridConfig, script: str) -> None:
         self.path = Path(config.output or f"runs/{script}")
         self.command = f"python lessons/experiments/{script}.py --publish"
+        self.publishing = config.publish
 
-    def run(self, function: Callable, runs: Sequence, name: str = "runs") -> list[dict]:
-        """Make the runs that are not in the folder NAME yet. Returns for each of `runs` its
-        settings and what function(run) returned."""
+    def run(
+        self, function: Callable, runs: Sequence, name: str = "runs", committed: Path | None = None
+    ) -> list[dict]:
+        """Make the runs that are neither among the `committed` results nor in the folder NAME yet.
+        Returns for each of `runs` its settings, what function(run) returned, and the machine. With
+        --publish new rows are added to `committed` as soon as they are made."""
         folder = self.path / name
         folder.mkdir(parents=True, exist_ok=True)
-        paths = [folder / f"{digest(run)}.json" for run in runs]
-        missing = [(run, path) for run, path in zip(runs, paths) if not path.is_file()]
+        rows = load_runs(committed) if committed and committed.is_file() else []
+        made, missing = {}, []
+
+        def add(key: str, text: str) -> None:
+            made[key] = json.loads(text)
+            rows.append(made[key])
+            if committed and self.publishing:
+                self.publish(committed, rows)
 
         def keep(i: int, result: dict) -> None:
             run, path = missing[i]
-            text = json.dumps(settings_of(run) | result, default=lambda array: array.tolist())
-            part = path.with_suffix(".tmp")
-            part.write_text(text, "utf-8")
-            part.replace(path)  # at any time the file is whole
+            row = settings_of(run) | result | {"machine": machine()}
+            text = json.dumps(row, default=lambda array: array.tolist())
+            write(path, text)
+            add(path.stem, text)
 
+        for run in runs:
+            path, published = folder / f"{digest(run)}.json", select(rows, settings_of(run))
+            if published:
+                made[path.stem] = published[0]
+            elif path.is_file():
+                add(path.stem, path.read_text("utf-8"))
+            else:
+                missing.append((run, path))
         at_once = 1 if any("device" in settings_of(run) for run in runs) else 0
         in_parallel(function, [(run,) for run, _ in missing], name, keep, at_once)
-        return [json.loads(path.read_text("utf-8")) for path in paths]
+        return [made[digest(run)] for run in runs]
 
     def publish(self, path: Path, results: list[dict]) -> None:
         """Write results into a committed file, a line for each run."""
         lines = ",\n".join(map(json.dumps, results))
-        text = f'{{"command": "{self.command}", "runs": [\n{lines}\n]}}\n'
-        path.write_text(text, "utf-8")
-        print(f"written: {path}")
+        write(path, f'{{"command": "{self.command}", "runs": [\n{lines}\n]}}\n')
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file that is whole at any time."""
+    part = path.with_suffix(".tmp")
+    part.write_text(text, "utf-8")
+    part.replace(path)
+
+
+def machine() -> str:
+    """This machine, as results name it."""
+    capability = torch.backends.cpu.get_cpu_capability()  # decides how sums are rounded
+    return f"{os.cpu_count()} {platform.machine()} cores, {capability}, torch {torch.__version__}"
 
 
 def settings_of(run) -> dict:
@@ -77,13 +112,8 @@ def digest(run) -> str:
 
 
 def results_of(config: GridConfig, function: Callable, runs: Sequence, path: Path) -> list[dict]:
-    """The results of an experiment that has one grid; with --publish also written to the committed
-    file at `path`."""
-    grid = Grid(config, path.stem)
-    results = grid.run(function, runs)
-    if config.publish:
-        grid.publish(path, results)
-    return results
+    """The results of an experiment that has one grid, and its committed results at `path`."""
+    return Grid(config, path.stem).run(function, runs, committed=path)
 
 
 def load_runs(path: Path) -> list[dict]:
