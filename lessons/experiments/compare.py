@@ -23,7 +23,7 @@ results.json and the page are written, and the figures go to figures/. Statistic
 """
 
 import json
-import platform
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -38,7 +38,14 @@ from lessons.experiments import compare_tables
 from lessons.experiments.compare_figures import PANELS, draw
 from lessons.experiments.compare_tables import FIGURES, LADDER, README, RESULTS
 from lessons.experiments.harness import paired
-from lessons.experiments.harness.grid import Grid, GridConfig, compact, rounded, write_pages
+from lessons.experiments.harness.grid import (
+    Grid,
+    GridConfig,
+    compact,
+    machine,
+    rounded,
+    write_pages,
+)
 from lessons.experiments.harness.learning import pass_and_majority, trained
 from lessons.experiments.losses import averaged_as_grpo, over_mixed
 from lessons.experiments.update_norm import measured
@@ -143,27 +150,31 @@ EXPERIMENTS = {  # the arms of each by their names in the tables
 def replacements(script, name: str) -> dict:
     """The functions of a script that an arm replaces, by their names: by wrapped ones, or by the
     function of this name of dr_grpo.py."""
-    loss, centred, sigma = script.policy_loss, script.compute_advantages, 0.0
-
-    def advantages_with_sigma(*, rewards):
-        nonlocal sigma
-        advantages = centred(rewards=rewards)
-        sigma = advantages.std(correction=0).item()
-        return advantages
-
-    def loss_with_kl_times_sigma(*, config, **batch):
-        return loss(config=replace(config, kl_coef=sigma * config.kl_coef), **batch)
-
+    loss = script.policy_loss
     if name == SAMPLE_LEVEL:
         return {"policy_loss": averaged_as_grpo(loss)}
     if name == MIXED:
         return {"policy_loss": over_mixed(loss)}
     if name == KL_TIMES_SIGMA:
-        return {
-            "compute_advantages": advantages_with_sigma,
-            "policy_loss": loss_with_kl_times_sigma,
-        }
+        return kl_times_sigma(script.compute_advantages, loss)
     return {name: getattr(dr_grpo, name)} if name else {}
+
+
+def kl_times_sigma(centred: Callable, loss: Callable) -> dict:
+    """The functions that replace compute_advantages (without / sigma) and policy_loss, so that
+    kl_coef is multiplied by sigma of the batch."""
+    sigma = 0.0
+
+    def compute_advantages(*, rewards):
+        nonlocal sigma
+        advantages = centred(rewards=rewards)
+        sigma = advantages.std(correction=0).item()
+        return advantages
+
+    def policy_loss(*, config, **batch):
+        return loss(config=replace(config, kl_coef=sigma * config.kl_coef), **batch)
+
+    return {"compute_advantages": compute_advantages, "policy_loss": policy_loss}
 
 
 # ---------------------------------------------------------------------- a run
@@ -269,10 +280,9 @@ def made(experiment: str, config: Config, grid: Grid) -> dict:
     if experiment in PANELS:
         figure = (FIGURES if config.publish else grid.path) / f"{experiment}.png"
         draw(PANELS[experiment], arms, figure)
-    machine = f"{platform.machine()}, torch {torch.__version__}"
+    numbers = {"machine": machine(), "seeds": [*range(config.seeds)]}
     if config.device != "cpu":
-        machine += f", {config.device}"
-    numbers = {"machine": machine, "seeds": [*range(config.seeds)]}
+        numbers["machine"] += f", {config.device}"
     return rounded(numbers | compare_tables.numbers_of(experiment, arms, KS))
 
 

@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 
 from algorithms import dr_grpo
-from lessons.experiments.compare import STEPS, summary
+from lessons.experiments.compare import STEPS, kl_times_sigma, summary
 from lessons.experiments.compare_tables import README
 from lessons.experiments.harness import grid, paired
 from lessons.experiments.harness.grid import GridConfig
@@ -161,23 +161,6 @@ def k1_in_reward(script: ModuleType, weight: float) -> dict:
 def log_ratios(rollout: Rollout, other) -> Tensor:
     """log pi - log pi_other of every token, pi being the policy that sampled: (B, T)."""
     return rollout.old_logps - completion_logps(other, rollout, temperature=1.0)
-
-
-def kl_times_sigma(centred: Callable, loss: Callable) -> dict:
-    """The functions that replace compute_advantages (without / sigma) and policy_loss, so that
-    kl_coef is multiplied by sigma of the batch."""
-    sigma = 0.0
-
-    def compute_advantages(*, rewards):
-        nonlocal sigma
-        advantages = centred(rewards=rewards)
-        sigma = advantages.std(correction=0).item()
-        return advantages
-
-    def policy_loss(*, config, **batch):
-        return loss(config=replace(config, kl_coef=sigma * config.kl_coef), **batch)
-
-    return {"compute_advantages": compute_advantages, "policy_loss": policy_loss}
 
 
 def replacements(run: Run, script: ModuleType) -> dict:
